@@ -1,0 +1,1 @@
+"""The bootstrap program: a long-running peer without torch."""

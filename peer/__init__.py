@@ -1,0 +1,1 @@
+"""The node program: configuration, the status endpoint and the ``swarm`` command."""

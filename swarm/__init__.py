@@ -1,0 +1,1 @@
+"""The swarm library; see docs/ARCHITECTURE.md for the map."""

@@ -1,0 +1,1 @@
+"""Blocks, datasets and the sampler."""

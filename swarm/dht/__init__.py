@@ -1,0 +1,1 @@
+"""Discovery; the only importer of kademlia."""

@@ -1,0 +1,1 @@
+"""The OP-DAG as data: operators, values, cuts, stages and boundary tensors. No torch, no input or output."""

@@ -1,0 +1,1 @@
+"""Who is who: keys, the authority, invites, certificates, rights and signed envelopes."""

@@ -1,0 +1,1 @@
+"""Bytes between peers: TLS, links, the pool, and the in-memory twin."""

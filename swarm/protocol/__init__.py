@@ -1,0 +1,1 @@
+"""The decisions: state machines without input, output or clocks."""

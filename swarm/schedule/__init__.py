@@ -1,0 +1,1 @@
+"""Cost models, partition and plans. Pure functions of their inputs."""

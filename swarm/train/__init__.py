@@ -1,0 +1,1 @@
+"""Capture, stage execution and the optimizer; the home of torch."""

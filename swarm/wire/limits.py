@@ -1,0 +1,57 @@
+"""Every limit of the wire, with its unit and its reason. All are checked before memory is spent."""
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+GIB: Final = 1024 * MIB
+
+MAX_MESSAGE_BYTES: Final = 1 * MIB
+"""Bytes of one message's body. The largest is a plan for a thousand peers, about 200 KiB."""
+
+MAX_PAYLOAD_BYTES: Final = 1 * GIB
+"""Bytes of one payload (a boundary tensor, a block). Messages set lower limits of their own."""
+
+MIN_DATA_FRAME_BYTES: Final = 16 * KIB
+"""Smallest bulk frame: below it, header and record overhead are felt."""
+
+MAX_DATA_FRAME_BYTES: Final = 256 * KIB
+"""Largest bulk frame, whatever the rate: it bounds how long control waits behind bulk (decision D3)."""
+
+MAX_OPEN_STREAMS: Final = 1024
+"""Payloads that one link may have open towards us at a time."""
+
+INITIAL_CREDIT_BYTES: Final = 1 * MIB
+"""Payload bytes a sender may send on a new stream before it is granted more."""
+
+MAX_RECEIVE_BUFFER_BYTES: Final = 4 * GIB
+"""Payload bytes that one link may make us hold in unfinished streams."""
+
+MAX_BLOCK_BYTES: Final = 16 * MIB
+"""Bytes of one block: small enough to fetch again, large enough that its 52-character name is nothing."""
+
+MAX_RECORD_BYTES: Final = 800
+"""Bytes of one DHT record, so that an answer with one fits any path's datagram (decision D2)."""
+
+MAX_ADDRESSES: Final = 8
+"""Addresses that one peer may claim."""
+
+MAX_ADDRESS_LENGTH: Final = 262
+"""A host name of 253 characters, a colon and a port, and brackets."""
+
+MAX_SENTENCE_LENGTH: Final = 1000
+"""Characters of text that another peer may put on our screen."""
+
+MAX_CERTIFICATE_BYTES: Final = 2 * KIB
+"""Bytes of one DER certificate; ours have about 450."""
+
+MAX_DIMENSIONS: Final = 16
+"""Dimensions of a tensor."""
+
+MAX_OPERATORS: Final = 1_000_000
+"""Operators of one OP-DAG. A 100-layer transformer has about 5,000."""
+
+MAX_STAGES: Final = 1024
+MAX_MICRO_BATCHES: Final = 4096
+MAX_STEPS: Final = 2**40
+MAX_SAMPLES: Final = 2**40

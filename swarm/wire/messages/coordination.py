@@ -1,0 +1,75 @@
+"""Flow: coordination. The job's coordinator places stages; holders load them and say so.
+
+member -> coordinator      Offer (after JobAnnounce, and when it changes)
+coordinator -> all         PlanIssue (signed)
+holder -> coordinator      StageReady | StageFailed
+coordinator -> holders     PlanStart
+recorder -> coordinator    StepRecord (pipeline flow)
+holder -> coordinator      StageResult, after the last step
+"""
+
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from swarm.wire.messages.base import Count, LongId, Message, Sentence, StageNumber
+from swarm.wire.messages.jobs import Envelope
+from swarm.wire.records.blobs import TensorBlob
+
+
+class Offer(Message, frozen=True, kw_only=True):
+    """A member's offer to a job: bytes of memory for stages (0 withdraws), and relative speed.
+
+    ``holding`` says that the sender has every block that the job's manifest names.
+    """
+
+    NUMBER: ClassVar[int] = 20
+    job: LongId
+    memory: Count
+    flops: float
+    """Floating-point operations a second, as measured by the peer itself."""
+    holding: bool
+
+
+class PlanIssue(Message, frozen=True, kw_only=True):
+    """A plan (``records.plan.Plan``) under the coordinator's signature."""
+
+    NUMBER: ClassVar[int] = 21
+    plan: Envelope
+
+
+class StageReady(Message, frozen=True, kw_only=True):
+    """The holder has loaded its stage of this plan."""
+
+    NUMBER: ClassVar[int] = 22
+    job: LongId
+    generation: Count
+    stage: StageNumber
+
+
+class StageFailed(Message, frozen=True, kw_only=True):
+    """The holder cannot go on with its stage, and why."""
+
+    NUMBER: ClassVar[int] = 23
+    job: LongId
+    generation: Count
+    stage: StageNumber
+    sentence: Sentence
+
+
+class PlanStart(Message, frozen=True, kw_only=True):
+    """All stages of the plan are loaded: begin."""
+
+    NUMBER: ClassVar[int] = 24
+    job: LongId
+    generation: Count
+
+
+class StageResult(Message, frozen=True, kw_only=True):
+    """The stage's trained parameters and buffers, kept as blocks by the sender."""
+
+    NUMBER: ClassVar[int] = 25
+    job: LongId
+    generation: Count
+    stage: StageNumber
+    tensors: Annotated[tuple[TensorBlob, ...], Meta(max_length=100_000)]

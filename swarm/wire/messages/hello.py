@@ -1,0 +1,105 @@
+"""Flow: entering. Both sides of a new link send ``Hello``; each answers with ``Accept`` or ``Refusal``.
+
+A link is up once both have accepted. ``Leave`` announces that the sender drains and goes.
+"""
+
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta, Struct
+
+from swarm.wire.limits import MAX_ADDRESS_LENGTH, MAX_ADDRESSES, MAX_CERTIFICATE_BYTES
+from swarm.wire.messages.base import Count, LongId, Message, Sentence, ShortId
+
+PROTOCOL_VERSION: int = 1
+"""The version this program speaks; it also understands all down to ``OLDEST_VERSION``."""
+OLDEST_VERSION: int = 1
+
+Role = Literal["peer", "bootstrap", "author"]
+Address = Annotated[str, Meta(min_length=3, max_length=MAX_ADDRESS_LENGTH)]
+Addresses = Annotated[tuple[Address, ...], Meta(max_length=MAX_ADDRESSES)]
+Certificate = Annotated[bytes, Meta(max_length=MAX_CERTIFICATE_BYTES)]
+ShortText = Annotated[str, Meta(max_length=100)]
+
+
+class Capabilities(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
+    """What a peer can do for jobs. Claims: they may lower what it is given, never raise it (decision D6).
+
+    ``memory`` is the bytes it offers to stages, 0 where it takes none. ``operators`` is the digest of its
+    operator allow-list, empty without torch. ``like`` names what must be equal for bits to be equal: torch build,
+    instruction set or GPU model, threads (DESIGN section 2, like machines).
+    """
+
+    memory: Count
+    device: ShortText
+    torch: ShortText
+    operators: LongId | Literal[""]
+    like: Annotated[str, Meta(max_length=300)]
+
+
+class Hello(Message, frozen=True, kw_only=True):
+    """Both sides, first message. Repeats the certificates, which our own code checks (decision D1)."""
+
+    NUMBER: ClassVar[int] = 1
+    oldest: Annotated[int, Meta(ge=1, lt=2**16)]
+    newest: Annotated[int, Meta(ge=1, lt=2**16)]
+    program: ShortText
+    swarm: ShortId
+    role: Role
+    chain: tuple[Certificate, Certificate]
+    """Delegate and leaf, DER."""
+    admission: Annotated[bytes, Meta(max_length=4096)]
+    """The sender's encoded admission envelope; empty where it has none yet."""
+    door: Annotated[bytes, Meta(max_length=32)]
+    """Proof that the sender knows the swarm's door key (HMAC-SHA256 over both PeerIds); may be empty."""
+    boot: Annotated[bytes, Meta(min_length=8, max_length=8)]
+    """Random for each run of the program: tells a restart from a second copy."""
+    wall: float
+    """The sender's clock, seconds since 1970 UTC."""
+    addresses: Addresses
+    """``host:port`` (TCP, and UDP for the DHT) where the sender listens."""
+    capabilities: Capabilities
+
+
+class Accept(Message, frozen=True, kw_only=True):
+    """The hello was good. ``observed`` is where the receiver was seen from, ``version`` the one to speak."""
+
+    NUMBER: ClassVar[int] = 2
+    version: Annotated[int, Meta(ge=1, lt=2**16)]
+    observed: Annotated[str, Meta(max_length=MAX_ADDRESS_LENGTH)]
+    admission: Annotated[bytes, Meta(max_length=4096)]
+    """A new admission of the receiver, signed by a member with ``admit``; empty where none was needed."""
+    epoch: Count
+    """Number of the DHT key epoch in ``epoch_key``."""
+    epoch_key: Annotated[bytes, Meta(max_length=32)]
+    """The current DHT epoch key, for those who showed the door key; else empty."""
+
+
+RefusalCode = Literal[
+    "wrong-swarm",
+    "unknown-authority",
+    "invite-expired",
+    "invite-used-up",
+    "bad-certificate",
+    "revoked",
+    "version",
+    "clock",
+    "busy",
+    "duplicate",
+    "right-missing",
+    "protocol",
+]
+
+
+class Refusal(Message, frozen=True, kw_only=True):
+    """The hello was not good. The sentence is shown to the person at the other end."""
+
+    NUMBER: ClassVar[int] = 3
+    code: RefusalCode
+    sentence: Sentence
+
+
+class Leave(Message, frozen=True, kw_only=True):
+    """The sender drains and goes; its link closes next."""
+
+    NUMBER: ClassVar[int] = 4
+    reason: Sentence

@@ -1,0 +1,60 @@
+"""Flow: jobs. Members tell each other which jobs there are; authors and followers hear how they go.
+
+any -> any                 JobAnnounce (on link-up, and when one is new to the sender)
+author -> any              JobCancel
+follower -> coordinator    JobFollow, answered by JobNotice now and on every change, and StepRecord
+"""
+
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta
+
+from swarm.wire.messages.base import Count, LongId, Message, Sentence, StepNumber
+from swarm.wire.records.blobs import TensorBlob
+
+JobState = Literal["waiting", "loading", "training", "finishing", "done", "failed", "cancelled"]
+Envelope = Annotated[bytes, Meta(max_length=900_000)]
+
+
+class JobAnnounce(Message, frozen=True, kw_only=True):
+    """A job's signed manifest, and whether it has ended as far as the sender knows."""
+
+    NUMBER: ClassVar[int] = 10
+    manifest: Envelope
+    ended: bool
+
+
+class JobCancel(Message, frozen=True, kw_only=True):
+    """A signed ``records.manifest.Cancellation``, by the author or a member with ``organise``."""
+
+    NUMBER: ClassVar[int] = 11
+    cancellation: Envelope
+
+
+class JobFollow(Message, frozen=True, kw_only=True):
+    """The sender wants to hear of the job's progress from its coordinator, from step ``since`` on."""
+
+    NUMBER: ClassVar[int] = 12
+    job: LongId
+    since: StepNumber
+
+
+class JobNotice(Message, frozen=True, kw_only=True):
+    """The coordinator's word on where a job stands."""
+
+    NUMBER: ClassVar[int] = 13
+    job: LongId
+    state: JobState
+    sentence: Sentence
+    """What it waits for, or why it ended."""
+    since: float
+    """Wall time at which this state began, seconds since 1970 UTC."""
+    until: float
+    """Wall time at which waiting ends in failure; 0 where it does not."""
+    step: StepNumber
+    weights: Annotated[tuple[TensorBlob, ...], Meta(max_length=100_000)]
+    """The trained parameters and buffers, once ``done``; empty before."""
+    held_out: float
+    """Held-out loss of the trained weights; NaN where the job has no held-out data or is not done."""
+    replicas: Count
+    """Peers beside the author that hold every block the job needs."""

@@ -1,0 +1,126 @@
+"""Flow: training. Holders of stages send each other boundary tensors, reports and step records.
+
+Every data message carries the fence of decision D9. The receiver refuses a lower incarnation with
+``FenceRefused``, keeps a message for a later step, and otherwise takes it. No term rides on data.
+
+    forward     holder -> next consumer     BoundaryTensor(direction=forward)
+    backward    consumer -> who sent it     BoundaryTensor(direction=backward)
+    boundary    user of a shared parameter -> owner   SharedTensor(direction=gradient), one per using operator
+                every stage -> recorder               StageReport
+                recorder -> every stage               StepRecord
+                owner -> users                        SharedTensor(direction=value)
+
+The *recorder* is the holder of the last stage. Evaluation passes use the same messages with
+``phase=evaluate``; a backward message is then an acknowledgement without a payload.
+"""
+
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta, Struct
+
+from swarm.wire.limits import MAX_PAYLOAD_BYTES
+from swarm.wire.messages.base import (
+    Count,
+    LongId,
+    Message,
+    MicroBatchNumber,
+    Sentence,
+    StageNumber,
+    StepNumber,
+)
+from swarm.wire.tensors import TensorHeader
+
+Phase = Literal["train", "evaluate"]
+
+
+class Fence(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
+    """Who sends to whom, as the sender believes (decision D9).
+
+    ``source`` and ``target`` are stages; ``sender`` and ``receiver`` their incarnations.
+    """
+
+    job: LongId
+    step: StepNumber
+    phase: Phase
+    source: StageNumber
+    target: StageNumber
+    sender: Count
+    receiver: Count
+
+
+class BoundaryTensor(Message, frozen=True, kw_only=True):
+    """An activation on its way forward, or a gradient on its way back; the bytes are the payload.
+
+    ``tensor`` is the ValueId in the phase's graph. ``header`` is absent in an acknowledgement.
+    """
+
+    NUMBER: ClassVar[int] = 30
+    MAX_PAYLOAD: ClassVar[int] = MAX_PAYLOAD_BYTES
+    fence: Fence
+    micro_batch: MicroBatchNumber
+    tensor: Count
+    direction: Literal["forward", "backward"]
+    header: TensorHeader | None
+
+
+class SharedTensor(Message, frozen=True, kw_only=True):
+    """A shared parameter's gradient from one using operator to the owner, or its new value to a user."""
+
+    NUMBER: ClassVar[int] = 31
+    MAX_PAYLOAD: ClassVar[int] = MAX_PAYLOAD_BYTES
+    fence: Fence
+    parameter: Count
+    """ValueId of the parameter in the training graph."""
+    operator: Count
+    """Index of the using operator; 0 for values."""
+    direction: Literal["gradient", "value"]
+    header: TensorHeader
+
+
+class Square(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Sum of squares of one parameter's gradient in float64, by ValueId of the parameter."""
+
+    parameter: Count
+    total: float
+
+
+class StageReport(Message, frozen=True, kw_only=True):
+    """What the recorder needs of a stage to settle a step."""
+
+    NUMBER: ClassVar[int] = 32
+    fence: Fence
+    squares: Annotated[tuple[Square, ...], Meta(max_length=100_000)]
+    """Empty in evaluation and where the stage owns no parameters."""
+    losses: Annotated[tuple[float, ...], Meta(max_length=4096)]
+    """The last stage's loss of each micro-batch; empty elsewhere."""
+    fault: Sentence
+    """Where a number first stopped being finite in this stage (``blocks.1.mlp``); empty where all are."""
+    fault_forward: bool
+    """True where that was in the forward pass: the earliest such stage is named."""
+    compute_seconds: float
+    """Seconds of the device thread that this step took."""
+
+
+class StepRecord(Message, frozen=True, kw_only=True):
+    """What was agreed about a step (DESIGN section 2). Sent by the recorder to every stage and follower."""
+
+    NUMBER: ClassVar[int] = 33
+    fence: Fence
+    """``target`` is the stage it is sent to; followers get their copy with ``target`` = ``source``."""
+    outcome: Literal["applied", "failed", "evaluated"]
+    clip: float
+    """Factor on all gradients; 1.0 where nothing was clipped."""
+    norm: float
+    """Global gradient norm before clipping; 0 in evaluation."""
+    loss: float
+    """Mean over the micro-batches (float64 sum in index order)."""
+    cause: Sentence
+    """For ``failed``: what happened and in which stage."""
+
+
+class FenceRefused(Message, frozen=True, kw_only=True):
+    """A data message was for another incarnation; the current plan's number says how far the sender lags."""
+
+    NUMBER: ClassVar[int] = 34
+    fence: Fence
+    generation: Count

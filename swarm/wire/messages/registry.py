@@ -1,0 +1,62 @@
+"""The one registry of message numbers, and the coding of messages."""
+
+from typing import Final
+
+import msgspec
+
+from swarm.errors import LocalError, RemoteProtocolError
+from swarm.wire.limits import MAX_MESSAGE_BYTES
+from swarm.wire.messages import blocks, coordination, hello, jobs, pipeline
+from swarm.wire.messages.base import Message
+
+MESSAGES: Final[dict[int, type[Message]]] = {
+    message.NUMBER: message
+    for message in (
+        hello.Hello,
+        hello.Accept,
+        hello.Refusal,
+        hello.Leave,
+        jobs.JobAnnounce,
+        jobs.JobCancel,
+        jobs.JobFollow,
+        jobs.JobNotice,
+        coordination.Offer,
+        coordination.PlanIssue,
+        coordination.StageReady,
+        coordination.StageFailed,
+        coordination.PlanStart,
+        coordination.StageResult,
+        pipeline.BoundaryTensor,
+        pipeline.SharedTensor,
+        pipeline.StageReport,
+        pipeline.StepRecord,
+        pipeline.FenceRefused,
+        blocks.BlockRequest,
+        blocks.BlockReply,
+        blocks.BlockMissing,
+    )
+}
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODERS: Final = {number: msgspec.msgpack.Decoder(message) for number, message in MESSAGES.items()}
+
+
+def encode_message(message: Message) -> bytes:
+    """The body of ``message``; raises LocalError where it is larger than any receiver takes."""
+    body = _ENCODER.encode(message)
+    if len(body) > MAX_MESSAGE_BYTES:
+        raise LocalError(f"a {type(message).__name__} of {len(body)} bytes is over the limit of a message")
+    return body
+
+
+def decode_message(number: int, body: bytes | bytearray | memoryview) -> Message:
+    """The message with this number in ``body``; raises RemoteProtocolError for anything else."""
+    decoder = _DECODERS.get(number)
+    if decoder is None:
+        raise RemoteProtocolError(f"there is no message number {number}")
+    if len(body) > MAX_MESSAGE_BYTES:
+        raise RemoteProtocolError(f"message {number} has {len(body)} bytes, over the limit")
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise RemoteProtocolError(f"message {number} does not parse: {error}") from None

@@ -1,0 +1,1 @@
+"""Signed and stored records: manifests, plans, blobs, DHT records, admissions."""

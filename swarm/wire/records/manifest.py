@@ -1,0 +1,94 @@
+"""The manifest: the signed description of a training run, whose hash is the job id (DESIGN section 2)."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from swarm.wire.limits import MAX_MICRO_BATCHES, MAX_SAMPLES, MAX_STEPS
+from swarm.wire.messages.base import LongId, ShortId
+from swarm.wire.records.blobs import Blob, TensorBlob
+from swarm.wire.tensors import DType, Sizes
+
+Real = Annotated[float, Meta(ge=-1e300, le=1e300)]
+Positive = Annotated[float, Meta(ge=0, le=1e300)]
+Text = Annotated[str, Meta(max_length=200)]
+
+
+class Schedule(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
+    """Learning-rate factor by step: linear warm-up over ``warmup`` steps, then ``kind`` down to ``floor``."""
+
+    kind: Literal["constant", "linear", "cosine"]
+    warmup: Annotated[int, Meta(ge=0, le=MAX_STEPS)]
+    floor: Annotated[float, Meta(ge=0, le=1)]
+
+
+class Optimizer(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
+    """The optimizer with torch's meaning of each field; those of the other kind are at their defaults."""
+
+    kind: Literal["sgd", "adamw"]
+    lr: Positive
+    schedule: Schedule
+    weight_decay: Positive = 0.0
+    momentum: Positive = 0.0
+    dampening: Real = 0.0
+    nesterov: bool = False
+    betas: tuple[Positive, Positive] = (0.9, 0.999)
+    eps: Positive = 1e-8
+    clip_norm: Positive = 0.0
+    """Largest global gradient norm; 0 does not clip."""
+
+
+class Field(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One field of every sample: type and shape of an item, and the items back to back as a blob.
+
+    ``per_block`` items share a block; an item is never split.
+    """
+
+    dtype: DType
+    shape: Sizes
+    per_block: Annotated[int, Meta(ge=1)]
+    blob: Blob
+
+
+class Dataset(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Samples: as many as each field has items. Fields are the graph's inputs in order."""
+
+    samples: Annotated[int, Meta(ge=1, le=MAX_SAMPLES)]
+    fields: Annotated[tuple[Field, ...], Meta(min_length=1, max_length=64)]
+
+
+class Manifest(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
+    """One training run."""
+
+    format: Literal[1]
+    swarm: ShortId
+    name: Text
+    created: float
+    """Wall time, seconds since 1970 UTC; makes two runs of one model two jobs."""
+    graph: Blob
+    """The training graph (``swarm.graph.dag``), zstandard-compressed."""
+    evaluation: Blob
+    """The evaluation graph over the same parameters."""
+    tensors: Annotated[tuple[TensorBlob, ...], Meta(max_length=100_000)]
+    """Initial parameters, buffers and constants, by the names that the graphs use."""
+    dataset: Dataset
+    held_out: Dataset | None
+    """Samples never trained on; their loss is measured after the last step."""
+    optimizer: Optimizer
+    micro_batch_size: Annotated[int, Meta(ge=1, le=2**20)]
+    micro_batches: Annotated[int, Meta(ge=1, le=MAX_MICRO_BATCHES)]
+    steps: Annotated[int, Meta(ge=1, le=MAX_STEPS)]
+    seed: Annotated[int, Meta(ge=0, lt=2**63)]
+    tokens_per_sample: Annotated[int, Meta(ge=1, le=2**40)]
+    """What tokens a second counts: elements of the target per sample, 1 for one label per sample."""
+    council: Annotated[tuple[ShortId, ...], Meta(min_length=1, max_length=5)]
+    """The peers that coordinate the job; the first one does, until there is a council."""
+    patience: Positive
+    """Seconds that the job waits for enough peers before it fails; 0 waits for ever."""
+
+
+class Cancellation(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
+    """The wish to end a job, signed by its author or a member with ``organise``."""
+
+    job: LongId
+    wall: float

@@ -1,0 +1,37 @@
+"""The plan: stages to holders, from a named step on (DESIGN section 2). Signed by the coordinator."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from swarm.wire.limits import MAX_STAGES
+from swarm.wire.messages.base import Count, LongId, ShortId, StepNumber
+
+
+class StagePlan(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
+    """One stage: operators ``first`` up to but without ``last`` of the training graph.
+
+    ``evaluation`` is the run of the evaluation graph's operators that this stage executes. ``depth`` is the
+    most micro-batches in flight at this stage. ``memory`` is what the coordinator counts for it, in bytes.
+    """
+
+    first: Count
+    last: Count
+    evaluation: Annotated[tuple[Count, ...], Meta(max_length=1_000_000)]
+    holder: ShortId
+    incarnation: Count
+    depth: Annotated[int, Meta(ge=1)]
+    memory: Count
+    seconds: float
+    """Predicted seconds of compute per micro-batch."""
+
+
+class Plan(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
+    """Where every stage of a job is, from ``step`` on."""
+
+    format: Literal[1]
+    job: LongId
+    generation: Count
+    step: StepNumber
+    stages: Annotated[tuple[StagePlan, ...], Meta(min_length=1, max_length=MAX_STAGES)]
+    explanation: Annotated[tuple[Annotated[str, Meta(max_length=500)], ...], Meta(max_length=1000)]
