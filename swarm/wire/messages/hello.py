@@ -25,8 +25,8 @@ class Capabilities(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     """What a peer can do for jobs. Claims: they may lower what it is given, never raise it (decision D6).
 
     ``memory`` is the bytes it offers to stages, 0 where it takes none. ``operators`` is the digest of its
-    operator allow-list, empty without torch. ``like`` names what must be equal for bits to be equal: torch build,
-    instruction set or GPU model, threads (DESIGN section 2, like machines).
+    operator allow-list, empty without torch. ``like`` names what must be equal for bits to be equal: torch
+    build, instruction set or GPU model, threads (DESIGN section 2, like machines).
     """
 
     memory: Count
