@@ -1,0 +1,77 @@
+"""How the recorder settles a step from the reports of all stages (decision D5).
+
+The global gradient norm is the square root of the float64 sum of the parameters' sums of squares, in the
+order of the parameters in the training graph: the same bits whatever the partition. The clipping factor is
+that of ``torch.nn.utils.clip_grad_norm_``.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from swarm.wire.messages.pipeline import StageReport
+
+_CLIP_EPSILON = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """What a step came to: see :class:`swarm.wire.messages.pipeline.StepRecord`."""
+
+    outcome: Literal["applied", "failed", "evaluated"]
+    clip: float
+    norm: float
+    loss: float
+    cause: str
+
+
+def settle(reports: Mapping[int, StageReport], *, clip_norm: float) -> Settlement:
+    """Settle one pass from the reports of all its stages, by stage. ``clip_norm`` of 0 does not clip."""
+    losses = [loss for stage in sorted(reports) for loss in reports[stage].losses]
+    loss = sum(losses) / len(losses) if losses else 0.0
+    squares = sorted(
+        ((square.parameter, square.total) for report in reports.values() for square in report.squares),
+    )
+    norm = _root(sum(total for _, total in squares))
+    cause = _cause(reports, loss=loss, norm=norm)
+    evaluating = any(report.fence.phase == "evaluate" for report in reports.values())
+    if cause:
+        return Settlement(outcome="failed", clip=0.0, norm=norm, loss=loss, cause=cause)
+    if evaluating:
+        return Settlement(outcome="evaluated", clip=1.0, norm=0.0, loss=loss, cause="")
+    clip = min(1.0, clip_norm / (norm + _CLIP_EPSILON)) if clip_norm > 0 else 1.0
+    return Settlement(outcome="applied", clip=clip, norm=norm, loss=loss, cause="")
+
+
+def _root(total: float) -> float:
+    return math.sqrt(total) if total >= 0 else math.nan
+
+
+def _cause(reports: Mapping[int, StageReport], *, loss: float, norm: float) -> str:
+    """Why the step cannot be applied: the earliest stage that saw it forward, else the latest backward."""
+    forward = [stage for stage, report in sorted(reports.items()) if report.fault and report.fault_forward]
+    backward = [
+        stage for stage, report in sorted(reports.items()) if report.fault and not report.fault_forward
+    ]
+    stages = len(reports)
+    if forward:
+        stage = forward[0]
+        what = (
+            "the loss became NaN or infinite" if not math.isfinite(loss) else "a value became NaN or infinite"
+        )
+        return f"{what}: first in the forward pass of stage {stage + 1} of {stages} ({reports[stage].fault})"
+    if backward:
+        stage = backward[-1]
+        return (
+            f"a gradient became NaN or infinite: first in the backward pass of stage {stage + 1} of {stages} "
+            f"({reports[stage].fault})"
+        )
+    if not math.isfinite(loss):
+        return f"the loss became {loss} in stage {stages} of {stages}"
+    if not math.isfinite(norm):
+        stage = next(
+            s for s, r in sorted(reports.items()) if not all(math.isfinite(q.total) for q in r.squares)
+        )
+        return f"the gradient norm became {norm}: first in stage {stage + 1} of {stages}"
+    return ""

@@ -1,0 +1,338 @@
+"""The pipeline machine against a reference 1F1B schedule, with messages in any order."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from swarm.errors import LocalError, RemoteProtocolError
+from swarm.ids import Incarnation, JobId, OperatorIndex, StageIndex, Step, ValueId
+from swarm.protocol import pipeline_events as say
+from swarm.protocol.order import default_depth
+from swarm.protocol.pipeline import PipelineMachine
+from swarm.wire.messages.pipeline import (
+    BoundaryTensor,
+    Fence,
+    SharedTensor,
+    Square,
+    StageReport,
+    StepRecord,
+)
+from swarm.wire.tensors import TensorHeader
+
+JOB = JobId("a" * 52)
+HEADER = TensorHeader("float32", (1,), (1,))
+TIED = ValueId(90)
+
+
+def chain(stages: int, stage: int, *, first: int) -> say.Route:
+    """Stage s sends value first+s to s+1; stage 0's value is also relayed to the last stage."""
+
+    def edge(value: int, other: int) -> say.Edge:
+        return say.Edge(value=ValueId(value), stage=StageIndex(other), gradient=True)
+
+    incoming = [edge(first + stage - 1, stage - 1)] if stage > 0 else []
+    outgoing = [edge(first + stage, stage + 1)] if stage < stages - 1 else []
+    if stages > 2:
+        if stage == 1:
+            outgoing.append(edge(first, stages - 1)) if stages > 2 else None
+        if stage == stages - 1:
+            incoming.append(edge(first, 1))
+    unique_in = {e.value: e for e in incoming}
+    return say.Route(
+        incoming=tuple(unique_in.values()), outgoing=tuple({e.value: e for e in outgoing}.values())
+    )
+
+
+def role(stages: int, stage: int, **changes: object) -> say.StageRole:
+    shared = ()
+    if stages > 1:
+        uses = (
+            say.SharedUse(operator=OperatorIndex(0), stage=StageIndex(0)),
+            say.SharedUse(operator=OperatorIndex(99), stage=StageIndex(stages - 1)),
+        )
+        shared = (say.SharedRole(parameter=TIED, owner=StageIndex(0), uses=uses, trained=True),)
+    settings: dict[str, object] = {
+        "job": JOB,
+        "stage": StageIndex(stage),
+        "incarnations": tuple(Incarnation(1) for _ in range(stages)),
+        "depths": tuple(default_depth(k, stages) for k in range(stages)),
+        "first_step": Step(0),
+        "steps": 2,
+        "micro_batches": 4,
+        "evaluation_batches": 3,
+        "train": chain(stages, stage, first=10),
+        "evaluate": chain(stages, stage, first=50),
+        "shared": shared if stage in (0, stages - 1) else (),
+        "clip_norm": 1.0,
+    }
+    return say.StageRole(**(settings | changes))  # type: ignore[arg-type]
+
+
+def reference_order(micro_batches: int, stages: int, stage: int) -> list[tuple[str, int]]:
+    """1F1B written from its definition: a stage prefers a backward once it holds as many as it may."""
+    limit, forwards, backwards, order = stages - stage, 0, 0, []
+    while backwards < micro_batches:
+        if forwards < micro_batches and forwards - backwards < limit:
+            order.append(("forward", forwards))
+            forwards += 1
+        else:
+            order.append(("backward", backwards))
+            backwards += 1
+    return order
+
+
+@dataclass
+class World:
+    """All stages of one job, with every message and device answer in one bag, taken out in random order."""
+
+    machines: list[PipelineMachine]
+    chance: random.Random
+    bag: list[tuple[int, say.Event]] = field(default_factory=list)
+    done: list[list[tuple[str, str, int, int]]] = field(default_factory=list)
+    received: list[tuple[int, say.Action]] = field(default_factory=list)
+    ended: dict[int, say.Action] = field(default_factory=dict)
+    fault_at: tuple[int, int] | None = None
+
+    def run(self) -> None:
+        self.done = [[] for _ in self.machines]
+        for stage in range(len(self.machines)):
+            self.bag.append((stage, say.Start()))
+        while self.bag:
+            stage, event = self.bag.pop(self.chance.randrange(len(self.bag)))
+            self.feed(stage, event)
+
+    def feed(self, stage: int, event: say.Event) -> None:
+        machine = self.machines[stage]
+        for action in machine.handle(event, now=0.0):
+            self.perform(stage, action)
+        machine.check()
+
+    def fence(self, source: int, target: int, phase: str, step: int) -> Fence:
+        return Fence(
+            job=JOB,
+            step=step,
+            phase=phase,
+            source=source,
+            target=target,
+            sender=1,
+            receiver=1,  # type: ignore[arg-type]
+        )
+
+    def perform(self, stage: int, action: say.Action) -> None:
+        last = len(self.machines) - 1
+        match action:
+            case say.Forward():
+                self.done[stage].append((action.phase, "forward", action.step, action.micro_batch))
+                self.received.append((stage, action))
+                fault = "blocks.1" if self.fault_at == (stage, action.step) else ""
+                loss = float(action.step + action.micro_batch) if stage == last else None
+                self.bag.append((stage, say.Computed(loss=loss, fault=fault)))
+            case say.Backward():
+                self.done[stage].append(("train", "backward", action.step, action.micro_batch))
+                self.received.append((stage, action))
+                self.bag.append((stage, say.Computed()))
+            case say.SendTensor():
+                gradient = action.direction == "forward" or action.phase == "train"
+                message = BoundaryTensor(
+                    fence=self.fence(stage, action.target, action.phase, action.step),
+                    micro_batch=action.micro_batch,
+                    tensor=action.value,
+                    direction=action.direction,
+                    header=HEADER if gradient else None,
+                )
+                payload = (stage, action.micro_batch, action.value, action.direction)
+                self.bag.append((action.target, say.TensorArrived(message=message, payload=payload)))
+            case say.SendShared():
+                shared = SharedTensor(
+                    fence=self.fence(stage, action.target, "train", action.step),
+                    parameter=action.parameter,
+                    operator=action.operator,
+                    direction=action.direction,
+                    header=HEADER,
+                )
+                self.bag.append(
+                    (action.target, say.SharedArrived(message=shared, payload=(stage, action.step)))
+                )
+            case say.Measure():
+                self.received.append((stage, action))
+                self.bag.append((stage, say.Measured(squares=(Square(stage, 4.0),))))
+            case say.SendReport():
+                report = StageReport(
+                    fence=self.fence(stage, last, action.phase, action.step),
+                    squares=action.squares,
+                    losses=action.losses,
+                    fault=action.fault,
+                    fault_forward=action.fault_forward,
+                    compute_seconds=0.0,
+                )
+                self.bag.append((last, say.ReportArrived(message=report)))
+            case say.SendRecord():
+                for target in range(len(self.machines)):
+                    found = action.settlement
+                    record = StepRecord(
+                        fence=self.fence(stage, target, action.phase, action.step),
+                        outcome=found.outcome,
+                        clip=found.clip,
+                        norm=found.norm,
+                        loss=found.loss,
+                        cause=found.cause,
+                    )
+                    self.bag.append((target, say.RecordArrived(message=record)))
+            case say.Update():
+                self.bag.append((stage, say.Updated()))
+            case say.AdoptShared():
+                self.bag.append((stage, say.SharedAdopted()))
+            case say.Finish() | say.Fail():
+                assert stage not in self.ended
+                self.ended[stage] = action
+            case say.Refuse():
+                raise AssertionError("nothing here is old")
+
+
+def worlds() -> Iterator[tuple[int, int, int]]:
+    for stages in range(1, 7):
+        for micro_batches in range(1, 8):
+            yield stages, micro_batches, stages * 100 + micro_batches
+
+
+@pytest.mark.parametrize(("stages", "micro_batches", "seed"), list(worlds()))
+def test_every_stage_works_in_the_order_of_reference_1f1b(stages: int, micro_batches: int, seed: int) -> None:
+    for repeat in range(3):
+        machines = [PipelineMachine(role(stages, k, micro_batches=micro_batches)) for k in range(stages)]
+        world = World(machines, random.Random(seed * 10 + repeat))
+        world.run()
+        for stage in range(stages):
+            reference = reference_order(micro_batches, stages, stage)
+            for step in (0, 1):
+                mine = [
+                    (kind, m) for phase, kind, s, m in world.done[stage] if phase == "train" and s == step
+                ]
+                assert mine == reference
+            evaluated = [
+                m for phase, kind, _, m in world.done[stage] if phase == "evaluate" and kind == "forward"
+            ]
+            assert evaluated == [0, 1, 2]
+            assert world.ended[stage] == say.Finish(held_out=3.0)  # mean of 2+0, 2+1, 2+2
+            assert machines[stage].statistics().state == "finished"
+
+
+def test_work_gets_exactly_the_payloads_of_its_micro_batch() -> None:
+    world = World([PipelineMachine(role(4, k)) for k in range(4)], random.Random(5))
+    world.run()
+    for stage, action in world.received:
+        if isinstance(action, say.Forward):
+            route = (
+                world.machines[stage].role.train
+                if action.phase == "train"
+                else world.machines[stage].role.evaluate
+            )
+            assert {value: payload[1] for value, payload in action.received.items()} == {  # type: ignore[index]
+                edge.value: action.micro_batch for edge in route.incoming
+            }
+        elif isinstance(action, say.Backward):
+            route = world.machines[stage].role.train
+            assert {value: payload[3] for value, payload in action.gradients.items()} == {  # type: ignore[index]
+                edge.value: "backward" for edge in route.outgoing
+            }
+
+
+def test_shared_gradients_reach_the_owner_and_values_come_back_once_a_step() -> None:
+    world = World([PipelineMachine(role(3, k)) for k in range(3)], random.Random(1))
+    world.run()
+    measured = [action for stage, action in world.received if stage == 0 and isinstance(action, say.Measure)]
+    assert [dict(action.shared) for action in measured] == [
+        {(TIED, OperatorIndex(99)): (2, 0)},
+        {(TIED, OperatorIndex(99)): (2, 1)},
+        {},
+    ]
+
+
+def test_a_fault_fails_the_step_in_every_stage_and_names_where_it_began() -> None:
+    world = World([PipelineMachine(role(3, k)) for k in range(3)], random.Random(2), fault_at=(1, 1))
+    world.run()
+    for stage in range(3):
+        failed = world.ended[stage]
+        assert isinstance(failed, say.Fail)
+        assert failed.step == 1
+        assert "forward pass of stage 2 of 3 (blocks.1)" in failed.cause
+
+
+def arrived(**changes: object) -> say.TensorArrived:
+    fence = {"job": JOB, "step": 0, "phase": "train", "source": 0, "target": 1, "sender": 1, "receiver": 1}
+    message = {"micro_batch": 0, "tensor": 10, "direction": "forward", "header": HEADER}
+    fence |= {k: v for k, v in changes.items() if k in fence}
+    message |= {k: v for k, v in changes.items() if k in message}
+    return say.TensorArrived(
+        message=BoundaryTensor(fence=Fence(**fence), **message),
+        payload=b"x",  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"job": "b" * 52},
+        {"target": 2},
+        {"source": 7},
+        {"source": 2},
+        {"tensor": 11},
+        {"direction": "backward"},
+        {"micro_batch": 3},  # stage 0 of 3 has at most 3 in flight: 0, 1, 2
+        {"micro_batch": 400},
+        {"step": 3},
+        {"step": 2},
+        {"phase": "evaluate", "step": 1},
+    ],
+)
+def test_a_message_no_stage_would_send_is_refused_and_leaves_nothing(changes: dict[str, object]) -> None:
+    machine = PipelineMachine(role(3, 1, steps=4))
+    with pytest.raises(RemoteProtocolError, match="refused"):
+        machine.handle(arrived(**changes), now=0.0)
+    assert not machine.arrivals.current.tensors
+
+
+def test_an_old_incarnation_is_refused_and_a_later_one_kept_for_its_plan() -> None:
+    machine = PipelineMachine(role(3, 1, incarnations=(Incarnation(5), Incarnation(3), Incarnation(2))))
+    for old in ({"sender": 4, "receiver": 3}, {"sender": 5, "receiver": 2}):
+        event = arrived(**old)
+        assert machine.handle(event, now=0.0) == [say.Refuse(message=event.message)]
+    later = arrived(sender=6, receiver=3)
+    assert machine.handle(later, now=0.0) == []
+    assert machine.arrivals.early == [later]
+    assert not machine.arrivals.current.tensors
+
+
+def test_a_repeated_tensor_changes_nothing() -> None:
+    machine = PipelineMachine(role(3, 1))
+    assert machine.handle(say.Start(), now=1.0) == []
+    forward = machine.handle(arrived(), now=2.0)
+    assert [type(action) for action in forward] == [say.Forward]
+    assert machine.handle(arrived(), now=3.0) == []
+    assert machine.statistics().duplicates == 1
+    machine.check()
+
+
+def test_waiting_says_for_which_tensor_from_which_stage() -> None:
+    machine = PipelineMachine(role(3, 1))
+    machine.handle(say.Start(), now=1.0)
+    assert machine.waiting() == "the activation of micro-batch 0 from stage 1"
+    machine.handle(arrived(), now=2.0)
+    assert machine.waiting() == ""
+
+
+def test_answers_to_nothing_are_bugs() -> None:
+    machine = PipelineMachine(role(2, 0))
+    with pytest.raises(LocalError):
+        machine.handle(say.Computed(), now=0.0)
+    machine.handle(say.Start(), now=0.0)
+    with pytest.raises(LocalError):
+        machine.handle(say.Start(), now=0.0)
+    with pytest.raises(LocalError):
+        machine.handle(say.Updated(), now=0.0)
+
+
+def test_depths_that_would_wait_for_each_other_are_refused() -> None:
+    with pytest.raises(LocalError, match="depths"):
+        role(3, 0, depths=(1, 2, 1))
