@@ -1,0 +1,184 @@
+"""The status document: what ``GET /status`` answers (DESIGN section 5), as closed types.
+
+Every node makes one on request. The dashboard, the terminal views, the metrics and ``/openapi.json`` all come
+from these types, so a field that is added here appears in the schema too. Times are wall seconds since
+1970 UTC, durations seconds, sizes bytes, rates bytes a second. Absent numbers are null, never NaN.
+"""
+
+from typing import Literal
+
+from msgspec import Struct, field
+
+from swarm.wire.messages.hello import Role
+from swarm.wire.messages.jobs import JobState
+
+EventKind = Literal["start", "join", "leave", "refuse", "job", "plan", "fault"]
+
+
+class PeerStatus(Struct, frozen=True, kw_only=True):
+    """The node that answers."""
+
+    id: str
+    name: str
+    """The folder of its home, by which its owner knows it."""
+    role: Role
+    since: float
+    """When the program started."""
+    addresses: tuple[str, ...]
+    """``host:port`` where it says it can be reached."""
+    device: str
+    """Where it computes (``cpu``, ``cuda:0``); empty where it does not."""
+    memory: int
+    """Bytes it offers to stages."""
+    memory_used: int
+    """Bytes of them that plans have given it."""
+
+
+class SwarmStatus(Struct, frozen=True, kw_only=True):
+    """The swarm that the node belongs to."""
+
+    id: str
+    name: str
+
+
+class MemberStatus(Struct, frozen=True, kw_only=True):
+    """A peer that was admitted, as far as this node knows; the node itself is among them."""
+
+    id: str
+    role: Role
+    invite: str
+    """Id of the invite by which it came."""
+    label: str
+    linked: bool
+    """True while there is a link to it, and for the node itself."""
+    address: str
+    device: str
+    memory: int
+    since: float
+    """When this node first met it, in this run."""
+
+
+class GroupStatus(Struct, frozen=True, kw_only=True):
+    """An OP-Fence group: peers with high bandwidth among themselves, and the stages they own."""
+
+    peers: tuple[str, ...]
+    stages: tuple[int, ...]
+
+
+class StageStatus(Struct, frozen=True, kw_only=True):
+    """One stage of a job and who holds it."""
+
+    stage: int
+    holder: str
+    incarnation: int
+    operators: int
+    """How many operators of the OP-DAG it executes."""
+    memory: int
+    """Bytes that the plan counts for it."""
+    ready: bool
+    """True once the holder has loaded it."""
+    compute_seconds: float | None
+    """Seconds of compute in the last step; null before the first."""
+
+
+class PlanStatus(Struct, frozen=True, kw_only=True):
+    """The plan of a job: stages to holders from ``step`` on, and why."""
+
+    job: str
+    generation: int
+    step: int
+    stages: tuple[StageStatus, ...]
+    explanation: tuple[str, ...]
+
+
+class CurvePoint(Struct, frozen=True, kw_only=True):
+    """The loss of one step."""
+
+    step: int
+    loss: float
+
+
+class JobStatus(Struct, frozen=True, kw_only=True):
+    """One training run, as far as this node knows."""
+
+    id: str
+    name: str
+    author: str
+    coordinator: str
+    state: JobState
+    sentence: str
+    """What it waits for, or why it ended; empty while there is nothing to say."""
+    since: float
+    """When this state began."""
+    until: float | None
+    """When waiting ends in failure; null where it does not."""
+    step: int
+    """Steps done."""
+    steps: int
+    loss: float | None
+    held_out: float | None
+    tokens_per_second: float | None
+    eta: float | None
+    """Seconds to the last step at the present speed."""
+    replicas: int
+    """Peers beside the author that hold every block that the job needs."""
+    stages: tuple[StageStatus, ...]
+    curve: tuple[CurvePoint, ...] = ()
+    """The loss so far, thinned (``swarm.services.status.curve``)."""
+
+
+class LinkStatus(Struct, frozen=True, kw_only=True):
+    """A link to another peer."""
+
+    peer: str
+    address: str
+    path: str
+    """How the peer is reached: ``direct``, or through what."""
+    dialed: bool
+    """True where this node opened the link."""
+    since: float
+    rtt: float | None
+    bytes_sent: int
+    bytes_received: int
+    rate_up: float | None
+    rate_down: float | None
+
+
+class WaitingStatus(Struct, frozen=True, kw_only=True):
+    """What the node, or a job it knows, waits for."""
+
+    reason: str = field(name="for")
+    job: str
+    """The job that waits; empty where it is the node itself."""
+    since: float
+    until: float | None
+    """When the waiting ends in failure; null where it does not."""
+
+
+class EventStatus(Struct, frozen=True, kw_only=True):
+    """Something that happened: above all, who left and why."""
+
+    time: float
+    kind: EventKind
+    peer: str
+    """The peer it is about; empty where it is about none."""
+    sentence: str
+
+
+class StatusDocument(Struct, frozen=True, kw_only=True):
+    """All that a node knows of itself, its swarm and its jobs."""
+
+    version: str
+    """Version of the program."""
+    peer: PeerStatus
+    swarm: SwarmStatus
+    members: tuple[MemberStatus, ...]
+    groups: tuple[GroupStatus, ...]
+    jobs: tuple[JobStatus, ...]
+    """Newest first."""
+    plan: PlanStatus | None
+    """Of the newest job that runs; null where none has a plan."""
+    links: tuple[LinkStatus, ...]
+    waiting: WaitingStatus | None
+    events: tuple[EventStatus, ...]
+    """Newest last, a bounded number."""

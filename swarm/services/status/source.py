@@ -1,0 +1,43 @@
+"""What the status endpoint asks of the node behind it."""
+
+from pathlib import Path
+from typing import Protocol
+
+from msgspec import Struct
+
+from swarm.services.status.document import StatusDocument
+
+
+class CancelReport(Struct, frozen=True, kw_only=True):
+    """A job that was told to end."""
+
+    job: str
+
+
+class ExportReport(Struct, frozen=True, kw_only=True):
+    """Trained weights written to a file."""
+
+    job: str
+    path: str
+    tensors: int
+    bytes: int
+
+
+class StatusSource(Protocol):
+    """A node, seen from its status endpoint.
+
+    ``job`` is a job's id or an unambiguous prefix of it. Both commands raise MisuseError where no job, or
+    more than one, has that prefix, and FailureError where they cannot do it, with the cause.
+    """
+
+    def status(self) -> StatusDocument:
+        """The present status; cheap, and without waiting."""
+        ...
+
+    async def cancel(self, job: str) -> CancelReport:
+        """End the job in the whole swarm."""
+        ...
+
+    async def export(self, job: str, path: Path) -> ExportReport:
+        """Write the trained weights to ``path`` as safetensors."""
+        ...
