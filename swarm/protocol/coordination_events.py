@@ -1,0 +1,189 @@
+"""The words of the coordination machine (``swarm.protocol.coordination``): its terms, events and actions."""
+
+from dataclasses import dataclass
+
+from swarm.ids import Generation, JobId, PeerId, Step
+from swarm.wire.messages.jobs import JobState
+from swarm.wire.messages.pipeline import StepRecord
+from swarm.wire.records.blobs import TensorBlob
+from swarm.wire.records.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobTerms:
+    """What the coordinator needs of a job's manifest."""
+
+    job: JobId
+    steps: int
+    evaluates: bool
+    """Whether an evaluation pass follows the last step."""
+    patience: float
+    """Seconds it waits for enough peers before it fails; 0 waits for ever."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What a peer offers: bytes of memory for stages, and operations a second."""
+
+    peer: PeerId
+    memory: int
+    flops: float
+
+
+# Events.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin:
+    """The job starts here; nothing is known of the peers yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferArrived:
+    """A member offers memory; an offer of none withdraws an earlier one."""
+
+    resources: Resources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerLeft:
+    """The link to a member ended, and why we think so."""
+
+    peer: PeerId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanMade:
+    """The answer to ``MakePlan``; incarnations are filled in here."""
+
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanImpossible:
+    """The answer to ``MakePlan``: these peers cannot hold the job; the sentence has the numbers."""
+
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageLoaded:
+    """A holder has its stage ready."""
+
+    peer: PeerId
+    generation: Generation
+    stage: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageLost:
+    """A holder cannot go on with its stage."""
+
+    peer: PeerId
+    generation: Generation
+    stage: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordHeard:
+    """The recorder's word on a step."""
+
+    peer: PeerId
+    record: StepRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultHeard:
+    """A holder's trained tensors."""
+
+    peer: PeerId
+    generation: Generation
+    stage: int
+    tensors: tuple[TensorBlob, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsKept:
+    """Every block of the result is in this peer's store."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancelled:
+    """The author, or a member with ``organise``, wants the job to end."""
+
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """Something outside the machine ends the job."""
+
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """The machine's deadline has passed."""
+
+
+Event = (
+    Begin
+    | OfferArrived
+    | PeerLeft
+    | PlanMade
+    | PlanImpossible
+    | StageLoaded
+    | StageLost
+    | RecordHeard
+    | ResultHeard
+    | WeightsKept
+    | Cancelled
+    | Failed
+    | Tick
+)
+
+
+# Actions.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MakePlan:
+    """Plan for these peers; answer with ``PlanMade`` or ``PlanImpossible``."""
+
+    offers: tuple[Resources, ...]
+    generation: Generation
+    step: Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IssuePlan:
+    """Sign the plan and send it to every member."""
+
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartPlan:
+    """Tell the holders of the plan to begin."""
+
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepWeights:
+    """Copy the result's blocks into this peer's store; answer with ``WeightsKept``."""
+
+    tensors: tuple[TensorBlob, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tell:
+    """Where the job stands has changed: tell its followers and holders."""
+
+    state: JobState
+    sentence: str
+
+
+Action = MakePlan | IssuePlan | StartPlan | KeepWeights | Tell

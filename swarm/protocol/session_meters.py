@@ -1,0 +1,144 @@
+"""What a session measures: whether the other side is alive, the round-trip time, and the rates."""
+
+from typing import Final, Literal
+
+from swarm.wire.limits import MAX_DATA_FRAME_BYTES, MIN_DATA_FRAME_BYTES
+
+MISSED_HEARTBEATS: Final = 3
+"""Heartbeats without a byte from the other side after which it counts as dead (decision D10)."""
+HEARTBEAT_SECONDS: Final = 3.0
+"""Seconds of silence after which a sign of life is asked for, where round trips are short."""
+RTT_SAMPLE_SECONDS: Final = 15.0
+"""A round trip is measured at least this often, even while bytes flow."""
+BULK_FRAME_SECONDS: Final = 0.05
+"""How long one bulk frame may keep control waiting (decision D3)."""
+UNMEASURED_FRAME_BYTES: Final = 64 * 1024
+"""Bulk frame length before a rate is known: 50 ms at 10 Mbit/s."""
+RATE_SPAN_SECONDS: Final = 0.05
+"""Shortest busy span that gives a rate; kernel buffers blur shorter ones."""
+RATE_BURST_BYTES: Final = 256 * 1024
+"""A busy span that ends sooner counts where it moved this many bytes."""
+RATE_GAIN: Final = 0.3
+"""Weight of a new rate in the moving average."""
+
+
+class Liveness:
+    """Heartbeats and round-trip times (smoothed as in RFC 6298, section 2).
+
+    Any received byte is a sign of life. Heartbeats are counted when their time comes, one at a time, so that
+    this machine's own sleep or stall never makes the other side look dead.
+    """
+
+    def __init__(self, *, heartbeat: float, now: float) -> None:
+        self.heartbeat = heartbeat
+        self.last_heard = now
+        self.rtt = 0.0
+        self.ping_wanted = False
+        self._variation = 0.0
+        self._missed = 0
+        self._next_beat = now + heartbeat
+        self._next_sample = now
+        self._token = 0
+        self._sent: dict[bytes, float] = {}
+        self._probe: bytes | None = None
+        self._probe_wanted = False
+
+    @property
+    def interval(self) -> float:
+        """Seconds of one heartbeat, adapted to the round trip."""
+        return max(self.heartbeat, 2.0 * self.rtt + 4.0 * self._variation)
+
+    @property
+    def deadline(self) -> float:
+        """When ``tick`` is due."""
+        return self._next_beat
+
+    def heard(self, now: float) -> None:
+        """Bytes came."""
+        self.last_heard = now
+        self._missed = 0
+        self._next_beat = now + self.interval
+
+    def tick(self, now: float) -> Literal["wait", "dead"]:
+        """Count a heartbeat without a byte, if one is over; asks for a ping, or says that all hope is gone."""
+        if now < self._next_beat:
+            return "wait"
+        self._missed += 1
+        if self._missed > MISSED_HEARTBEATS:
+            return "dead"
+        self.ping_wanted = True
+        self._next_beat = now + self.interval
+        return "wait"
+
+    def probe(self) -> None:
+        """Ask for a ping whose answer is reported."""
+        self.ping_wanted = self._probe_wanted = True
+        self._probe = None
+
+    def sample(self, now: float) -> None:
+        """Ask for a ping if the last round trip is old."""
+        if now >= self._next_sample:
+            self.ping_wanted = True
+            self._next_sample = now + RTT_SAMPLE_SECONDS
+
+    def ping(self, now: float) -> bytes:
+        """The token of the ping that goes out now."""
+        self._token += 1
+        token = self._token.to_bytes(8, "big")
+        self._sent[token] = now
+        while len(self._sent) > MISSED_HEARTBEATS + 1:
+            del self._sent[next(iter(self._sent))]
+        if self._probe_wanted:
+            self._probe, self._probe_wanted = token, False
+        self.ping_wanted = False
+        return token
+
+    def pong(self, token: bytes, now: float) -> bool:
+        """An answer came; returns whether it was to the last probe. One to nothing is ignored."""
+        sent = self._sent.pop(token, None)
+        if sent is None:
+            return False
+        sample = max(now - sent, 0.0)
+        if self.rtt == 0.0:
+            self.rtt, self._variation = sample, sample / 2
+        else:
+            self._variation += (abs(sample - self.rtt) - self._variation) / 4
+            self.rtt += (sample - self.rtt) / 8
+        self._next_sample = now + RTT_SAMPLE_SECONDS
+        answered = token == self._probe
+        if answered:
+            self._probe = None
+        return answered
+
+
+class RateMeter:
+    """Bytes a second over spans in which the path had work without a break; a moving average."""
+
+    def __init__(self) -> None:
+        self.rate = 0.0
+        self._start: tuple[int, float] | None = None
+
+    def observe(self, total: int, *, busy: bool, now: float) -> None:
+        """``total`` bytes have passed so far; ``busy`` says whether more are on their way now."""
+        if self._start is None:
+            if busy:
+                self._start = total, now
+            return
+        moved, seconds = total - self._start[0], now - self._start[1]
+        if seconds >= RATE_SPAN_SECONDS or (not busy and moved >= RATE_BURST_BYTES and seconds > 0):
+            sample = moved / seconds
+            self.rate = sample if self.rate == 0.0 else self.rate + RATE_GAIN * (sample - self.rate)
+            self._start = total, now
+        if not busy:
+            self._start = None
+
+
+def bulk_frame_bytes(rate: float) -> int:
+    """Payload bytes of one bulk frame at ``rate`` bytes a second (0: not known yet), a power of two.
+
+    What 50 ms take, between 16 and 256 KiB (decision D3).
+    """
+    if rate == 0.0:
+        return UNMEASURED_FRAME_BYTES
+    wanted = int(min(max(rate * BULK_FRAME_SECONDS, MIN_DATA_FRAME_BYTES), MAX_DATA_FRAME_BYTES))
+    return 1 << (wanted.bit_length() - 1)
