@@ -1,0 +1,101 @@
+"""The one entry: a module, example inputs and a loss in, the OP-DAG and its tensors out."""
+
+import operator
+from collections.abc import Mapping, Sequence
+
+import torch
+from msgspec import Struct
+from torch import fx, nn
+from torch.export import ExportedProgram
+
+from swarm.errors import CaptureError, MisuseError
+from swarm.graph.dag import Graph
+from swarm.train.capture.gradients import differentiable
+from swarm.train.capture.modes import Mode
+from swarm.train.capture.places import Place, Refusal
+from swarm.train.capture.signature import input_name, live_nodes, reads_of, roots_of
+from swarm.train.capture.state import ModelState, model_state
+from swarm.train.capture.tracing import Loss, ModelWithLoss, trace
+from swarm.train.capture.translation import Leaf, Translation
+
+
+class Captured(Struct, frozen=True, kw_only=True):
+    """A model as an OP-DAG, with the tensors it starts from.
+
+    ``tensors`` holds every parameter, buffer and constant under its name in the graph. They share memory with
+    the author's module: copy before writing. Every parameter and buffer of the module is a value of the graph,
+    used or not, so graphs of both modes have the same names. ``state_dict`` maps the keys of the module's own
+    ``state_dict()``, in order, to those names: tied parameters are several keys of one name, and buffers that
+    are not persistent have no key.
+    """
+
+    graph: Graph
+    tensors: Mapping[str, torch.Tensor]
+    state_dict: Mapping[str, str]
+
+
+def capture(
+    module: nn.Module,
+    example_inputs: Sequence[torch.Tensor],
+    *,
+    loss: Loss | None = None,
+    mode: Mode = "train",
+) -> Captured:
+    """Capture ``module`` and ``loss`` as one graph with the static shapes of ``example_inputs``.
+
+    ``example_inputs`` are one micro-batch: the model's inputs and, where ``loss`` is given, the target last.
+    ``loss`` is called with (outputs, target) and returns a scalar; without it the module returns the loss
+    itself: alone, as the first of a tuple, or under ``loss`` in a mapping. The module is left exactly as it was.
+
+    Raises CaptureError, one line with module path, source line and a way out, where the model cannot become a
+    graph, and MisuseError for arguments of the wrong kind. Source: decision D4.
+    """
+    wrapper = ModelWithLoss(module, loss)
+    fields = _fields(wrapper, example_inputs)
+    try:
+        state = model_state(wrapper)
+        return _translated(trace(wrapper, fields, mode), state, fields, mode)
+    except Refusal as refusal:
+        raise CaptureError(f"{refusal.place or Place()}: {refusal.sentence}") from refusal.__cause__
+
+
+def _fields(wrapper: ModelWithLoss, example_inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    if isinstance(example_inputs, torch.Tensor) or not all(
+        isinstance(x, torch.Tensor) for x in example_inputs
+    ):
+        raise MisuseError("example inputs are a tuple of tensors, one for each field of a sample")
+    if len(example_inputs) < (1 if wrapper.loss is None else 2):
+        raise MisuseError("example inputs need at least one input, and the target last where a loss is given")
+    device = next((tensor.device for tensor in wrapper.parameters()), torch.device("cpu"))
+    return tuple(
+        field.detach() if device.type == "meta" else field.detach().to(device) for field in example_inputs
+    )
+
+
+def _translated(
+    program: ExportedProgram, state: ModelState, fields: Sequence[torch.Tensor], mode: Mode
+) -> Captured:
+    roots = roots_of(program, state)
+    live = live_nodes(roots.nodes())
+    reads = reads_of(program, state, live)
+    needed: frozenset[fx.Node] = frozenset()
+    if mode == "train":
+        trained = [node for name in state.trained() for node in reads.nodes.get(name, ())]
+        needed = differentiable(program.graph, roots.loss, trained)
+    translation = Translation(needed)
+    leaves: list[Leaf] = [
+        *(Leaf("input", input_name(position), field) for position, field in enumerate(fields)),
+        *(Leaf("parameter", name, tensor) for name, tensor in state.parameters.items()),
+        *(Leaf("buffer", name, tensor) for name, tensor in state.buffers.items()),
+        *(Leaf("constant", name, tensor) for name, tensor in reads.constants.items()),
+    ]
+    for leaf in leaves:
+        translation.add_leaf(leaf, reads.nodes.get(leaf.name, ()))
+    for node in program.graph.nodes:
+        if node in live and node.op == "call_function" and node.target is not operator.getitem:
+            translation.add_operator(node, live)
+    return Captured(
+        graph=translation.finish(mode, roots),
+        tensors={leaf.name: leaf.tensor.detach() for leaf in leaves if leaf.kind != "input"},
+        state_dict=state.state_dict,
+    )

@@ -1,0 +1,96 @@
+"""What a trace must not do to the author's module, and what it must not swallow in silence.
+
+``torch.export`` runs the module's ``forward`` and records operators. It does not see a custom autograd
+function's backward, a gradient hook, or a tensor kept in a plain attribute and replaced: a graph without them
+would train something else. They are refused here, while the offending line is still on the stack.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from swarm.train.capture.places import Refusal
+
+
+@contextlib.contextmanager
+def preserved(*modules: nn.Module) -> Iterator[None]:
+    """Leave every attribute, flag, parameter and buffer slot of ``modules`` as it was."""
+    parts = {id(part): part for module in modules for part in module.modules()}.values()
+    before = [(part, dict(vars(part))) for part in parts]
+    slots = [
+        (slot, dict(slot))
+        for _, attributes in before
+        for slot in attributes.values()
+        if isinstance(slot, dict)
+    ]
+    held = [(tensor, tensor.detach().clone()) for part in parts for _, tensor in plain_tensors(part)]
+    try:
+        yield
+    finally:
+        for part, attributes in before:
+            vars(part).clear()
+            vars(part).update(attributes)
+        for slot, content in slots:
+            slot.clear()
+            slot.update(content)
+        for tensor, value in held:
+            if not torch.equal(tensor, value):
+                tensor.detach().copy_(value)
+
+
+def plain_tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """Tensors that ``module`` keeps in plain attributes, neither parameters nor buffers."""
+    return [(name, value) for name, value in vars(module).items() if isinstance(value, torch.Tensor)]
+
+
+@contextlib.contextmanager
+def no_custom_backward() -> Iterator[None]:
+    """Refuse custom autograd functions while the block runs."""
+
+    def refuse(cls: type, *_args: Any, **_kwargs: Any) -> NoReturn:
+        raise Refusal(
+            f"the custom autograd function {cls.__name__} has a backward that no other peer can run; "
+            "write it with operators of torch, whose gradients torch knows"
+        )
+
+    original = vars(torch.autograd.Function)["apply"]
+    setattr(torch.autograd.Function, "apply", classmethod(refuse))  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(torch.autograd.Function, "apply", original)  # noqa: B010
+
+
+class Watch(TorchFunctionMode):
+    """Refuses calls whose effect a graph of operators cannot hold, and mends those that have an equal."""
+
+    _REFUSED: dict[Callable[..., Any], str] = {
+        torch.Tensor.register_hook: "a gradient hook",
+        torch.Tensor.register_post_accumulate_grad_hook: "a gradient hook",
+        torch.Tensor.retain_grad: "retain_grad()",
+        torch.Tensor.backward: "backward() inside forward",
+        torch.autograd.backward: "backward() inside forward",
+        torch.autograd.grad: "autograd.grad() inside forward",
+    }
+    _DATA = torch.Tensor.data.__get__
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Called by torch for every function on a tensor."""
+        if func in self._REFUSED:
+            raise Refusal(
+                f"{self._REFUSED[func]} is not part of the operators that peers run; compute it from outputs "
+                "of the model, in the loss"
+            )
+        if func == self._DATA:
+            return args[0].detach()
+        return func(*args, **(kwargs or {}))
