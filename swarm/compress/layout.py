@@ -1,0 +1,131 @@
+"""Tensors to bytes and back with their exact layout (decision D4).
+
+Operators see layouts: kernels take other paths, and sum in another order, for other strides. So what crosses
+a link keeps its strides and its place within a cache line. Layouts that do not travel, because elements
+overlap or lie too far apart (``swarm.wire.tensors``), have one dense form, :func:`portable`; an executor that
+wants the same bits in every partition uses that form wherever such a tensor is made.
+"""
+
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import torch
+
+from swarm.errors import RemoteProtocolError
+from swarm.wire.tensors import (
+    CACHE_LINE_BYTES,
+    MAX_SPREAD,
+    TensorHeader,
+    check_header,
+    dense_strides,
+    overlaps,
+)
+
+DTYPES: Final[dict[str, torch.dtype]] = {
+    name: getattr(torch, name)
+    for name in (
+        "float64",
+        "float32",
+        "bfloat16",
+        "float16",
+        "int64",
+        "int32",
+        "int16",
+        "int8",
+        "uint8",
+        "bool",
+    )
+}
+"""torch's types by the names of the wire."""
+
+NAMES: Final[dict[torch.dtype, str]] = {dtype: name for name, dtype in DTYPES.items()}
+
+_INTEGERS: Final[dict[int, tuple[torch.dtype, type[np.generic]]]] = {
+    1: (torch.uint8, np.uint8),
+    2: (torch.int16, np.int16),
+    4: (torch.int32, np.int32),
+    8: (torch.int64, np.int64),
+}
+"""Integer types by bytes of an element; numpy has no bfloat16."""
+
+
+def layout_of(tensor: torch.Tensor) -> TensorHeader:
+    """The header that describes ``tensor`` as it lies in memory.
+
+    Raises KeyError for a type that does not travel.
+    """
+    item = tensor.element_size()
+    within = tensor.data_ptr() % CACHE_LINE_BYTES
+    return TensorHeader(
+        dtype=NAMES[tensor.dtype],  # type: ignore[arg-type]
+        shape=tuple(tensor.shape),
+        strides=tensor.stride(),
+        offset=within // item if within % item == 0 else 0,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _travels(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether receivers accept this layout; independent of the element's size."""
+    header = TensorHeader(dtype="uint8", shape=shape, strides=strides)
+    return header.extent <= MAX_SPREAD * header.payload_bytes and not overlaps(shape, strides)
+
+
+def travels(tensor: torch.Tensor) -> bool:
+    """Whether the layout of ``tensor`` can be rebuilt by a receiver."""
+    return tensor.is_contiguous() or _travels(tuple(tensor.shape), tensor.stride())
+
+
+def portable(tensor: torch.Tensor) -> torch.Tensor:
+    """``tensor``, or where its layout does not travel, a dense copy with the same order of dimensions."""
+    if travels(tensor):
+        return tensor
+    header = layout_of(tensor)
+    sent = header.sent_shape
+    dense = dense_strides(sent, header.sent_order)
+    strides = [
+        0 if size != full else step for size, full, step in zip(sent, header.shape, dense, strict=True)
+    ]
+    copy = torch.empty_strided(sent, dense, dtype=tensor.dtype, device=tensor.device)
+    copy.copy_(_distinct(tensor, header))
+    return copy.as_strided(header.shape, strides)
+
+
+def dump(tensor: torch.Tensor) -> tuple[TensorHeader, memoryview]:
+    """The header and the bytes of ``tensor``.
+
+    The bytes are the tensor's own memory where its elements lie there in the order in which they travel:
+    whoever holds them must not write to the tensor.
+    """
+    source = portable(tensor.detach())
+    header = layout_of(source)
+    elements = _distinct(source, header).permute(header.sent_order).contiguous().cpu()
+    flat = elements.as_strided((elements.numel(),), (1,), elements.storage_offset())
+    return header, memoryview(flat.view(torch.uint8).numpy().data)
+
+
+def rebuild(
+    header: TensorHeader, payload: bytes | bytearray | memoryview, device: torch.device
+) -> torch.Tensor:
+    """The tensor that :func:`dump` took apart, in new memory on ``device``, by one copy of the payload.
+
+    Raises RemoteProtocolError, before memory is allocated, for a header that describes no such tensor, or
+    for a payload of another length.
+    """
+    check_header(header)
+    size = memoryview(payload).nbytes
+    if size != header.payload_bytes:
+        raise RemoteProtocolError(f"a tensor of {header.payload_bytes} bytes came with {size} bytes")
+    memory = torch.empty(header.offset + header.extent, dtype=DTYPES[header.dtype])
+    integers, numpy_integers = _INTEGERS[memory.element_size()]
+    elements = np.frombuffer(payload, numpy_integers)
+    there = memory.as_strided(header.sent_shape, header.strides, header.offset).permute(header.sent_order)
+    target = there.view(integers).numpy()
+    target[...] = (elements != 0 if header.dtype == "bool" else elements).reshape(target.shape)
+    return memory.to(device).as_strided(header.shape, header.strides, header.offset)
+
+
+def _distinct(tensor: torch.Tensor, header: TensorHeader) -> torch.Tensor:
+    """``tensor`` without the repeats along dimensions of stride zero."""
+    return tensor.as_strided(header.sent_shape, header.strides, tensor.storage_offset())
