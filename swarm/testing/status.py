@@ -85,8 +85,8 @@ def sample_status() -> StatusDocument:
             reason="stage 1 to load on bbbbbbbb", job=JOB, since=MOMENT - 5, until=MOMENT + 60
         ),
         events=(
-            EventStatus(time=MOMENT - 50, kind="join", peer=SECOND, sentence="bbbbbbbb joined as Bob"),
-            EventStatus(time=MOMENT - 1, kind="leave", peer=SECOND, sentence="bbbbbbbb left: Ctrl+C"),
+            EventStatus(time=MOMENT - 50, kind="joined", peer=SECOND, sentence="bbbbbbbb joined as Bob"),
+            EventStatus(time=MOMENT - 1, kind="left", peer=SECOND, sentence="bbbbbbbb left: Ctrl+C"),
         ),
     )
 
