@@ -55,3 +55,24 @@ MAX_STAGES: Final = 1024
 MAX_MICRO_BATCHES: Final = 4096
 MAX_STEPS: Final = 2**40
 MAX_SAMPLES: Final = 2**40
+
+MAX_HELLO_BYTES: Final = 16 * KIB
+"""Bytes of a message on a link that is not up yet: a hello with its certificates, admission and addresses."""
+
+MAX_CREDIT_BYTES: Final = 1 * GIB
+"""Payload bytes that one grant of credit may add; a stream never needs more than its payload."""
+
+MAX_UNSENT_PONGS: Final = 8
+"""Answers to pings that may wait to be sent. Who pings faster than it reads would make us hold them all."""
+
+MAX_HANDSHAKES: Final = 64
+"""Incoming connections that may be unfinished handshakes at a time, so that strangers cost bounded memory."""
+
+MAX_HANDSHAKES_PER_ADDRESS: Final = 8
+"""The same, from one address (IPv6: one /64), so that one stranger does not shut out the others."""
+
+MAX_LINKS: Final = 256
+"""Links that one peer keeps."""
+
+MAX_GRAPH_BYTES: Final = 64 * MIB
+"""Bytes of one OP-DAG once decompressed: an operator takes about 150, so this is 400,000 of them."""

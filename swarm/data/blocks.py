@@ -1,0 +1,249 @@
+"""Block stores: immutable bytes kept by their hash, on disk or in memory, within a limit (decision D11).
+
+A block's name is the SHA-256 of its bytes, so a store can prove what it returns: a damaged block is removed
+and counts as absent, and whoever needs it fetches it again. The methods block; callers on the event loop
+run them in the loop's executor. ``has``, ``length``, ``pin`` and ``unpin`` only look at memory.
+"""
+
+import os
+import re
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+from swarm.data.ledger import Ledger
+from swarm.errors import FailureError, LocalError
+from swarm.ids import DIGEST_LENGTH, Digest, digest
+from swarm.wire.limits import MAX_BLOCK_BYTES
+
+Buffer = bytes | bytearray | memoryview
+
+_NAME: Final = re.compile(rf"[a-z2-7]{{{DIGEST_LENGTH}}}\Z")
+_UNFINISHED: Final = ".part"
+_SHARD_LENGTH: Final = 2
+
+
+class Blocks(ABC):
+    """What every block store can do; safe to call from several threads.
+
+    ``limit`` is in bytes. Where a new block does not fit, the least recently used blocks that nobody has
+    pinned make room for it.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._ledger = Ledger(limit)
+        self._lock = threading.Lock()
+        """Guards the ledger; held for memory accesses only."""
+        self._files = threading.Lock()
+        """Guards what the ledger describes; held while bytes are read, put in place or erased."""
+
+    @property
+    def limit(self) -> int:
+        """Most bytes that the store holds."""
+        return self._ledger.limit
+
+    @property
+    def size(self) -> int:
+        """Bytes of all blocks in the store."""
+        return self._ledger.size
+
+    def __len__(self) -> int:
+        return len(self._ledger)
+
+    def has(self, name: Digest) -> bool:
+        """Whether the block is there, as far as is known without reading it."""
+        return name in self._ledger
+
+    def length(self, name: Digest) -> int | None:
+        """Bytes of the block, or None where it is not there."""
+        return self._ledger.length(name)
+
+    def put(self, data: Buffer, *, expected: Digest | None = None) -> Digest:
+        """Keep ``data`` and return its name; where that is not the ``expected`` one, keep nothing.
+
+        Raises FailureError where it does not fit beside what is pinned, or cannot be written.
+        """
+        size = memoryview(data).nbytes
+        if size > MAX_BLOCK_BYTES:
+            raise LocalError(f"a block of {size} bytes is over the limit of {MAX_BLOCK_BYTES}")
+        name = digest(data)
+        if expected is not None and name != expected:
+            return name
+        with self._lock:
+            if name in self._ledger:
+                self._ledger.touch(name)
+                return name
+        self._make_room(size)
+        try:
+            self._keep(name, data)
+        finally:
+            with self._lock:
+                self._ledger.release(size)
+        return name
+
+    def get(self, name: Digest) -> bytes | None:
+        """The block's bytes, proven by its name; None where it is not there, or was damaged: then it goes."""
+        if name not in self._ledger:
+            return None
+        with self._files:
+            data = self._read(name)
+        if data is None or digest(data) != name:
+            self._remove(name)
+            return None
+        with self._lock:
+            self._ledger.touch(name)
+        return data
+
+    def discard(self, name: Digest) -> None:
+        """Remove the block, unless somebody has pinned it."""
+        with self._lock:
+            if self._ledger.pinned(name):
+                return
+        self._remove(name)
+
+    def pin(self, owner: str, names: Iterable[Digest]) -> None:
+        """Never evict these blocks, there already or not, until ``owner`` unpins; adds to earlier pins."""
+        with self._lock:
+            self._ledger.pin(owner, names)
+
+    def unpin(self, owner: str) -> None:
+        """Let go of all that ``owner`` has pinned."""
+        with self._lock:
+            self._ledger.unpin(owner)
+
+    def digests(self) -> tuple[Digest, ...]:
+        """The names of all blocks, the least recently used first."""
+        with self._lock:
+            return self._ledger.digests()
+
+    def check(self) -> None:
+        """Raise LocalError where the accounts do not add up."""
+        with self._lock:
+            self._ledger.check()
+
+    def _make_room(self, size: int) -> None:
+        with self._files:
+            with self._lock:
+                victims = self._ledger.victims(size)
+                for victim in victims:
+                    self._ledger.remove(victim)
+                self._ledger.reserve(size)
+            for victim in victims:
+                self._erase(victim)
+
+    def _note(self, name: Digest, size: int) -> None:
+        with self._lock:
+            self._ledger.add(name, size)
+
+    def _remove(self, name: Digest) -> None:
+        with self._files:
+            with self._lock:
+                if name not in self._ledger:
+                    return
+                self._ledger.remove(name)
+            self._erase(name)
+
+    @abstractmethod
+    def _keep(self, name: Digest, data: Buffer) -> None:
+        """Make the bytes durable as far as the kind of store can, and note them."""
+
+    @abstractmethod
+    def _read(self, name: Digest) -> bytes | None:
+        """The bytes under this name, unproven."""
+
+    @abstractmethod
+    def _erase(self, name: Digest) -> None:
+        """Remove the bytes under this name."""
+
+
+class MemoryBlockStore(Blocks):
+    """Blocks in memory, for nodes that live shortly."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self._blocks: dict[Digest, bytes] = {}
+
+    def _keep(self, name: Digest, data: Buffer) -> None:
+        with self._files:
+            self._blocks[name] = bytes(data)
+            self._note(name, len(self._blocks[name]))
+
+    def _read(self, name: Digest) -> bytes | None:
+        return self._blocks.get(name)
+
+    def _erase(self, name: Digest) -> None:
+        self._blocks.pop(name, None)
+
+
+class BlockStore(Blocks):
+    """Blocks as files below ``folder``, a folder for each two first characters of their names.
+
+    A block is written to a file of another name, flushed to the disk and renamed, so what has a block's name
+    is whole even after a power cut. Order of use survives a restart as the files' times. The folder belongs
+    to one process (a node's home is locked); making a store reads the folder, and raises FailureError where
+    that cannot be done.
+    """
+
+    def __init__(self, folder: Path, limit: int) -> None:
+        super().__init__(limit)
+        self._folder = folder
+        with self._explained():
+            folder.mkdir(parents=True, exist_ok=True)
+            for _, name, size in sorted(self._scan()):
+                self._ledger.add(name, size)
+
+    def _scan(self) -> Iterator[tuple[int, Digest, int]]:
+        """Time of use, name and size of every block; what an interrupted write left is removed."""
+        for path in self._folder.glob("*/*"):
+            if path.suffix == _UNFINISHED:
+                path.unlink(missing_ok=True)
+            elif _NAME.match(path.name) and path == self._path(Digest(path.name)):
+                facts = path.stat()
+                yield facts.st_mtime_ns, Digest(path.name), facts.st_size
+
+    def _path(self, name: Digest) -> Path:
+        return self._folder / name[:_SHARD_LENGTH] / name
+
+    def _keep(self, name: Digest, data: Buffer) -> None:
+        path = self._path(name)
+        unfinished = path.with_name(f"{uuid4().hex}{_UNFINISHED}")
+        with self._explained():
+            path.parent.mkdir(exist_ok=True)
+            try:
+                with unfinished.open("xb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                with self._files:
+                    unfinished.replace(path)
+                    self._note(name, memoryview(data).nbytes)
+            finally:
+                unfinished.unlink(missing_ok=True)
+
+    def _read(self, name: Digest) -> bytes | None:
+        path = self._path(name)
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return None
+        with suppress(OSError):  # the order of use after a restart is worth no failure
+            os.utime(path)
+        return data
+
+    def _erase(self, name: Digest) -> None:
+        with self._explained():
+            self._path(name).unlink(missing_ok=True)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise FailureError(
+                f"cannot keep blocks in {self._folder}: {error.strerror or error}: "
+                f"free some space there, or give less with --disk or another folder with --home"
+            ) from error

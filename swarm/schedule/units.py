@@ -1,0 +1,14 @@
+"""How amounts are written for people. One way everywhere, so that messages and tables agree."""
+
+from typing import Final
+
+_BINARY: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def format_bytes(count: float) -> str:
+    """``61.2 MiB``: bytes in the largest binary unit that leaves at least one, to one decimal from KiB on."""
+    unit = 0
+    while unit + 1 < len(_BINARY) and abs(count) >= 1023.95:
+        count /= 1024
+        unit += 1
+    return f"{count:.0f} B" if unit == 0 else f"{count:.1f} {_BINARY[unit]}"

@@ -1,0 +1,325 @@
+"""Fetches blocks from other peers and gives them blocks: carries out ``swarm.protocol.blocks``.
+
+Reading, hashing and writing happen in the loop's executor. What is given away is bounded per link, so that a
+flood of requests costs the link that it comes from, and no other.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final, TypeVar, assert_never
+
+from swarm.clock import Clock
+from swarm.data.blobs import expected_block_bytes
+from swarm.data.blocks import Blocks, Buffer
+from swarm.errors import FailureError, LinkLostError, RemoteProtocolError
+from swarm.ids import Digest, short
+from swarm.log import get_log
+from swarm.net.link import Link
+from swarm.protocol.blocks import BlockMachine, BlockStatistics
+from swarm.protocol.blocks_events import (
+    Action,
+    Ask,
+    BlockKept,
+    BlockWrong,
+    Complete,
+    Drop,
+    Event,
+    Forget,
+    GiveUp,
+    Keep,
+    KeepFailed,
+    LookForSources,
+    MissingArrived,
+    ReplyArrived,
+    Seek,
+    SeekerNumber,
+    Source,
+    SourceLost,
+    SourceNumber,
+    SourcesSeen,
+    Tick,
+)
+from swarm.wire.limits import MAX_BLOCK_BYTES
+from swarm.wire.messages.base import Message
+from swarm.wire.messages.blocks import BlockMissing, BlockReply, BlockRequest
+from swarm.wire.records.blobs import Blob
+
+Sources = Callable[[], Sequence[Link]]
+"""The links that may have what is wanted, as they are now; looked at again and again."""
+
+Result = TypeVar("Result")
+
+PATIENCE_SECONDS: Final = 30.0
+"""How long all sources may lack a block before a fetch fails: peers come back, and get blocks themselves."""
+
+MAX_REQUESTS_WAITING: Final = 64
+"""Requests that one link may have waiting here; ours never has more than eight open."""
+
+SERVED_AT_ONCE: Final = 2
+"""Blocks per link that are read or being sent at a time: one on the wire while the next is read."""
+
+READ_ATTEMPTS: Final = 3
+"""How often blocks are fetched and read before it is said that the store does not keep them."""
+
+_log = get_log(__name__)
+
+
+class _Seeker:
+    """One call that waits for blocks."""
+
+    def __init__(self, sources: Sources, done: asyncio.Future[None]) -> None:
+        self.sources = sources
+        self.done = done
+
+    def finish(self, error: FailureError | None) -> None:
+        """Let the call return or raise, unless it was cancelled."""
+        if self.done.done():
+            return
+        if error is None:
+            self.done.set_result(None)
+        else:
+            self.done.set_exception(error)
+
+
+class _Serving:
+    """What one link has asked of us and has not got yet."""
+
+    def __init__(self) -> None:
+        self.requests: deque[BlockRequest] = deque()
+        self.busy = 0
+
+
+class BlockExchange:
+    """The block exchange of one node, whose tasks belong to ``tasks``.
+
+    Give it every message of the blocks flow, and every link that goes down.
+    """
+
+    def __init__(self, store: Blocks, *, clock: Clock, tasks: asyncio.TaskGroup) -> None:
+        self.store = store
+        self._clock = clock
+        self._tasks = tasks
+        self._machine = BlockMachine()
+        self._wake = asyncio.Event()
+        self._watching = False
+        self._numbers: dict[Link, SourceNumber] = {}
+        self._links: dict[SourceNumber, Link] = {}
+        self._seekers: dict[SeekerNumber, _Seeker] = {}
+        self._serving: dict[Link, _Serving] = {}
+        self._counted = 0
+
+    def statistics(self) -> BlockStatistics:
+        """What is wanted now, and of how many links."""
+        return self._machine.statistics()
+
+    # Fetching.
+
+    async def fetch(
+        self,
+        digests: Iterable[Digest],
+        *,
+        sources: Sources,
+        size: int = MAX_BLOCK_BYTES,
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        """Return once all these blocks are in the store; pin them first, so that they stay there.
+
+        ``size`` is the most bytes that one of them has. Waits for sources to appear. Raises FailureError
+        where every source has lacked a block for ``patience`` seconds, or where the store has no room.
+        """
+        await self._seek(dict.fromkeys(digests, size), sources, patience)
+
+    async def fetch_blobs(
+        self, blobs: Iterable[Blob], *, sources: Sources, patience: float = PATIENCE_SECONDS
+    ) -> None:
+        """Like :meth:`fetch`, for all blocks of these blobs."""
+        blocks = {Digest(name): expected_block_bytes(blob) for blob in blobs for name in blob.blocks}
+        await self._seek(blocks, sources, patience)
+
+    async def obtain(
+        self,
+        digests: Collection[Digest],
+        read: Callable[[], Result | None],
+        *,
+        sources: Sources,
+        size: int = MAX_BLOCK_BYTES,
+    ) -> Result:
+        """What ``read`` (run in the executor) makes of these blocks, fetched first.
+
+        ``read`` returns None where a block is missing, as the readers of ``swarm.data`` do: it was damaged
+        on disk or evicted meanwhile, and is fetched again. Raises what :meth:`fetch` and ``read`` raise.
+        """
+        for _ in range(READ_ATTEMPTS):
+            await self.fetch(digests, sources=sources, size=size)
+            result = await asyncio.get_running_loop().run_in_executor(None, read)
+            if result is not None:
+                return result
+        raise FailureError(
+            f"blocks vanish from the block store as soon as they are in it, {READ_ATTEMPTS} times: "
+            "give it more with --disk, or check the disk below --home"
+        )
+
+    def prefetch(self, digests: Iterable[Digest], *, sources: Sources, size: int = MAX_BLOCK_BYTES) -> None:
+        """Begin to fetch blocks that will be needed; where that fails, whoever needs them will hear of it."""
+        missing = [digest for digest in digests if not self.store.has(digest)]
+        if missing:
+            self._tasks.create_task(self._prefetch(missing, sources, size), name="prefetch")
+
+    async def _prefetch(self, digests: Iterable[Digest], sources: Sources, size: int) -> None:
+        try:
+            await self.fetch(digests, sources=sources, size=size)
+        except FailureError as error:
+            _log.debug("blocks not prefetched", cause=str(error))
+
+    async def _seek(self, blocks: Mapping[Digest, int], sources: Sources, patience: float) -> None:
+        missing = {name: size for name, size in blocks.items() if not self.store.has(name)}
+        if not missing:
+            return
+        self._counted += 1
+        number = SeekerNumber(self._counted)
+        seeker = self._seekers[number] = _Seeker(sources, asyncio.get_running_loop().create_future())
+        try:
+            self._feed(Seek(seeker=number, blocks=missing, patience=patience))
+            await seeker.done
+        finally:
+            del self._seekers[number]
+            self._feed(Forget(seeker=number))
+
+    # Links.
+
+    def on_message(self, link: Link, message: Message, payload: Buffer) -> bool:
+        """Take a message of the blocks flow; False for any other. The payload is not to change any more.
+
+        Raises RemoteProtocolError to charge the other side.
+        """
+        match message:
+            case BlockRequest():
+                self._requested(link, message)
+            case BlockReply():
+                size = memoryview(payload).nbytes
+                arrived = ReplyArrived(source=self._number(link), request=message.request, size=size)
+                self._feed(arrived, payload)
+            case BlockMissing():
+                self._feed(MissingArrived(source=self._number(link), request=message.request))
+            case _:
+                return False
+        return True
+
+    def on_down(self, link: Link) -> None:
+        """A link has ended: ask others for what it owed us, and forget what it wanted."""
+        serving = self._serving.pop(link, None)
+        if serving is not None:
+            serving.requests.clear()
+        if link in self._numbers:
+            self._feed(self._drop(link))
+
+    def _number(self, link: Link) -> SourceNumber:
+        number = self._numbers.get(link)
+        if number is None:
+            self._counted += 1
+            number = self._numbers[link] = SourceNumber(self._counted)
+            self._links[number] = link
+        return number
+
+    def _drop(self, link: Link) -> SourceLost:
+        number = self._numbers.pop(link)
+        del self._links[number]
+        return SourceLost(source=number)
+
+    # Carrying out what the machine decides.
+
+    def _feed(self, event: Event, payload: Buffer = b"") -> None:
+        events = deque([event])
+        while events:
+            for action in self._machine.handle(events.popleft(), now=self._clock.elapsed()):
+                events.extend(self._perform(action, payload))
+        self._wake.set()
+        if not self._watching and self._machine.deadline is not None:
+            self._watching = True
+            self._tasks.create_task(self._watch(), name="blocks")
+
+    def _perform(self, action: Action, payload: Buffer) -> Sequence[Event]:
+        """Carry out one action; returns what became of it, where that is known at once."""
+        match action:
+            case Ask():
+                return self._ask(action)
+            case Keep():
+                kept = self._keep(self._links[action.source], action, payload)
+                self._tasks.create_task(kept, name=f"keep {short(action.digest)}")
+            case LookForSources(seeker=number) if number in self._seekers:
+                links = dict.fromkeys(self._seekers[number].sources())
+                seen = tuple(Source(number=self._number(link), peer=link.peer) for link in links)
+                return [SourcesSeen(seeker=number, sources=seen)]
+            case Complete(seeker=number) if number in self._seekers:
+                self._seekers[number].finish(None)
+            case GiveUp(seeker=number, sentence=sentence) if number in self._seekers:
+                self._seekers[number].finish(FailureError(sentence))
+            case Drop() | LookForSources() | Complete() | GiveUp():
+                pass
+            case _:
+                assert_never(action)
+        return ()
+
+    def _ask(self, action: Ask) -> Sequence[Event]:
+        link = self._links.get(action.source)
+        if link is None:
+            return ()
+        try:
+            link.post(BlockRequest(request=action.request, digest=action.digest))
+        except LinkLostError:
+            return [self._drop(link)]
+        return ()
+
+    async def _keep(self, link: Link, action: Keep, payload: Buffer) -> None:
+        put = partial(self.store.put, payload, expected=action.digest)
+        try:
+            name = await asyncio.get_running_loop().run_in_executor(None, put)
+        except FailureError as error:
+            self._feed(KeepFailed(digest=action.digest, sentence=str(error)))
+            return
+        if name == action.digest:
+            self._feed(BlockKept(digest=action.digest))
+            return
+        self._feed(BlockWrong(source=action.source, digest=action.digest))
+        _log.warning("link closed: a block with another hash", peer=link.peer, block=short(action.digest))
+        await link.aclose(f"its block {short(action.digest)} has another hash")
+
+    async def _watch(self) -> None:
+        """Tick the machine at its deadlines, as long as it has one."""
+        while (deadline := self._machine.deadline) is not None:
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(deadline - self._clock.elapsed()):
+                    await self._wake.wait()
+            except TimeoutError:
+                self._feed(Tick())
+        self._watching = False
+
+    # Giving.
+
+    def _requested(self, link: Link, request: BlockRequest) -> None:
+        serving = self._serving.setdefault(link, _Serving())
+        if len(serving.requests) >= MAX_REQUESTS_WAITING:
+            raise RemoteProtocolError(f"it asked for more than {MAX_REQUESTS_WAITING} blocks at once")
+        serving.requests.append(request)
+        if serving.busy < SERVED_AT_ONCE:
+            serving.busy += 1
+            self._tasks.create_task(self._serve(link, serving), name=f"give blocks to {short(link.peer)}")
+
+    async def _serve(self, link: Link, serving: _Serving) -> None:
+        try:
+            while serving.requests:
+                request = serving.requests.popleft()
+                name = Digest(request.digest)
+                data = await asyncio.get_running_loop().run_in_executor(None, self.store.get, name)
+                if data is None:
+                    sending = link.post(BlockMissing(request=request.request))
+                else:
+                    sending = link.post(BlockReply(request=request.request), data)
+                await sending.wait()
+        except LinkLostError:
+            serving.requests.clear()
+        finally:
+            serving.busy -= 1
