@@ -1,0 +1,112 @@
+"""Where datagrams go: numeric addresses, their 6- and 18-byte forms, and host names that become them."""
+
+import asyncio
+import functools
+import ipaddress
+import socket
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from swarm.errors import MisuseError, RemoteProtocolError
+
+_PORT_BYTES: Final = 2
+_PACKED_LENGTHS: Final = (4 + _PORT_BYTES, 16 + _PORT_BYTES)
+
+
+@functools.lru_cache(maxsize=4096)
+def _parsed(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    return ipaddress.ip_address(host)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A numeric host in its canonical spelling, and a UDP port."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def of(cls, host: str, port: int) -> "Address":
+        """The address with the canonical spelling of ``host``; raises ValueError where it is no number."""
+        return cls(str(_parsed(host)), port)
+
+    @property
+    def family(self) -> Literal["IPv4", "IPv6"]:
+        """The address family, as people call it."""
+        return "IPv4" if _parsed(self.host).version == 4 else "IPv6"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can be meant."""
+        return _parsed(self.host).is_loopback
+
+    @property
+    def is_dialable(self) -> bool:
+        """Whether one host can be meant: not many, not none, and no link-local one without its zone."""
+        ip = _parsed(self.host)
+        if self.port == 0 or ip.is_multicast or ip.is_unspecified:
+            return False
+        if isinstance(ip, ipaddress.IPv4Address):
+            return not ip.is_reserved
+        return not ip.is_link_local or ip.scope_id is not None
+
+    @property
+    def is_link_local(self) -> bool:
+        """Whether the address means something on one network segment only."""
+        return _parsed(self.host).is_link_local
+
+    def pack(self) -> bytes:
+        """The 4 or 16 bytes of the host, and 2 of the port."""
+        return _parsed(self.host).packed + self.port.to_bytes(_PORT_BYTES, "big")
+
+    @classmethod
+    def unpack(cls, data: bytes) -> "Address":
+        """The address that :meth:`pack` wrote; raises RemoteProtocolError for any other length."""
+        if len(data) not in _PACKED_LENGTHS:
+            raise RemoteProtocolError(f"an address has {len(data)} bytes")
+        host = ipaddress.ip_address(data[:-_PORT_BYTES])
+        return cls(str(host), int.from_bytes(data[-_PORT_BYTES:], "big"))
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}" if self.family == "IPv4" else f"[{self.host}]:{self.port}"
+
+
+def may_pass(address: Address, *, between: Address) -> bool:
+    """Whether ``address`` can mean to a peer at ``between`` what it means to us.
+
+    A loopback address only does on this machine, and a link-local one on no other segment; both are neither
+    given to nor taken from anybody else.
+    """
+    if not address.is_dialable or address.is_link_local:
+        return False
+    return not address.is_loopback or between.is_loopback
+
+
+def split_host_port(text: str) -> tuple[str, int]:
+    """Host and port of ``HOST:PORT`` or ``[HOST]:PORT``; raises MisuseError with the remedy."""
+    host, separator, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        separator = ""
+    if not separator or not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+        raise MisuseError(f"{text!r} is not an address: write HOST:PORT, or [HOST]:PORT for IPv6")
+    return host, int(port)
+
+
+async def resolve(host: str, port: int) -> tuple[Address, ...]:
+    """All numeric addresses of ``host``; raises OSError with the resolver's reason.
+
+    Can block for as long as the system's resolver does, so callers put a deadline on it.
+    """
+    try:
+        return (Address.of(host, port),)
+    except ValueError:
+        pass
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+    except UnicodeError:
+        raise OSError(f"{host!r} is not a host name") from None
+    addresses = (Address.of(str(entry[4][0]), port) for entry in found)
+    return tuple(dict.fromkeys(addresses))

@@ -1,0 +1,94 @@
+"""Answering: what this node tells proven contacts, from its table and its storage."""
+
+import itertools
+from typing import assert_never
+
+from swarm.clock import Clock
+from swarm.dht.addresses import may_pass
+from swarm.dht.limits import K
+from swarm.dht.messages import (
+    KNOWN_BYTES,
+    SEQUENCE_BYTES,
+    Answer,
+    FindNodes,
+    FindRecords,
+    NodeAddress,
+    Nodes,
+    Ping,
+    Pong,
+    Question,
+    Records,
+    Store,
+    Stored,
+    fill,
+    record_tag,
+)
+from swarm.dht.storage import Held, RecordStorage
+from swarm.dht.table import Contact, Table
+from swarm.errors import RemoteProtocolError
+
+
+class Answering:
+    """The answering side of a node. One that is not ``storing`` takes no records for others."""
+
+    def __init__(self, *, table: Table, storage: RecordStorage, clock: Clock, storing: bool) -> None:
+        self._table = table
+        self._storage = storage
+        self._clock = clock
+        self._storing = storing
+
+    def answer(self, question: Question, asker: Contact) -> Answer:
+        """The answer to ``question``; raises RemoteProtocolError for a record that nobody should send."""
+        match question:
+            case Ping():
+                return Pong()
+            case FindNodes():
+                return self._nodes(question, asker)
+            case FindRecords():
+                return self._records(question)
+            case Store():
+                return self._stored(question)
+            case _:
+                assert_never(question)
+
+    def _nodes(self, question: FindNodes, asker: Contact) -> Nodes:
+        near = self._table.closest(question.target, 2 * K, answering=True)
+        passable = (
+            NodeAddress(contact.id, contact.address.pack())
+            for contact in near
+            if contact.id != asker.id and may_pass(contact.address, between=asker.address)
+        )
+        return Nodes(tuple(itertools.islice(passable, K)))
+
+    def _records(self, question: FindRecords) -> Records:
+        tags = question.known
+        known = {tags[i : i + KNOWN_BYTES] for i in range(0, len(tags), KNOWN_BYTES)}
+        wanted = [
+            held
+            for held in self._storage.read(question.key, now=self._clock.wall())
+            if question.publisher in {b"", held.publisher}
+            and _cursor(held) > question.cursor
+            and record_tag(held.publisher, held.record.sequence) not in known
+        ]
+        page = fill(held.data for held in wanted)
+        cursor = _cursor(wanted[len(page) - 1]) if len(page) < len(wanted) else b""
+        return Records(tuple(page), cursor)
+
+    def _stored(self, question: Store) -> Stored:
+        if not self._storing:
+            return Stored((0,) * len(question.records))
+        now = self._clock.wall()
+        return Stored(tuple(self._offer(question.key, record, now) for record in question.records))
+
+    def _offer(self, key: bytes, record: bytes, now: float) -> int:
+        try:
+            return self._storage.offer(key, record, now=now)
+        except RemoteProtocolError:
+            # The others in this datagram may be good: a publisher's clock is not the sender's fault.
+            return 0
+
+
+def _cursor(held: Held) -> bytes:
+    """Sorts as bytes the way records are sent, the newest first."""
+    rank = (1 << 8 * SEQUENCE_BYTES) - 1 - held.record.sequence
+    return rank.to_bytes(SEQUENCE_BYTES, "big") + held.publisher

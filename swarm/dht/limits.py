@@ -1,0 +1,81 @@
+"""Every limit of the DHT, with its unit and its reason."""
+
+from typing import Final
+
+MAX_DATAGRAM_BYTES: Final = 1200
+"""Bytes of one UDP payload: what IPv6's least MTU of 1,280 leaves, so that no path has to fragment it."""
+
+MAX_AGE_SECONDS: Final = 60.0
+"""How old a datagram may be, and how far ahead its sender's clock."""
+
+REPLAY_WINDOW: Final = 4096
+"""Datagrams of one sender that may overtake each other on their way."""
+
+MAX_SENDERS: Final = 4096
+"""Senders whose keys and counters are remembered, about 1 KB each."""
+
+MAX_PROVEN: Final = 2048
+"""Peers that have shown their key; one that is forgotten shows it again."""
+
+K: Final = 20
+"""Nodes that hold a record, and contacts of a bucket (k of the Kademlia paper)."""
+
+ALPHA: Final = 3
+"""Calls that a lookup has under way (alpha of the Kademlia paper)."""
+
+MAX_ALPHA: Final = 10
+"""Calls that a lookup has under way while nodes leave it without an answer."""
+
+MAX_LOOKUP_CALLS: Final = 200
+"""Nodes that one lookup asks, whatever it is told: a thousand nodes need about forty."""
+
+MAX_NODE_ADDRESSES: Final = 3
+"""Addresses at which one lookup tries to reach one node."""
+
+LOOKUP_SECONDS: Final = 15.0
+"""After this long a lookup makes do with what it has."""
+
+MIN_TIMEOUT_SECONDS: Final = 0.3
+"""Least wait for an answer: below it, a busy interpreter at the other end looks like a lost datagram."""
+
+MAX_TIMEOUT_SECONDS: Final = 1.5
+"""Longest wait for an answer."""
+
+FIRST_TIMEOUT_SECONDS: Final = 0.5
+"""Wait for an answer before any round trip has been measured."""
+
+TRANSMISSIONS: Final = 2
+"""Datagrams of one call: the request, and once more after the first timeout."""
+
+MAX_SILENCES: Final = 2
+"""Calls in a row without an answer after which a contact is dropped, where others did answer meanwhile."""
+
+MAX_SILENCES_ALONE: Final = 5
+"""The same where nobody answered, so that the fault may be our own line."""
+
+MAX_PUBLISHERS: Final = 64
+"""Records under one key on one node."""
+
+MAX_KEYS: Final = 256
+"""Keys on one node."""
+
+MAX_STORED_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of records on one node."""
+
+MAX_KEYS_PER_PUBLISHER: Final = 8
+"""Keys on one node under which one publisher has a record."""
+
+MAX_PAGE_RECORDS: Final = 16
+"""Records of one datagram; of the smallest, eight fit."""
+
+MAX_KNOWN: Final = 90
+"""Records that a reader can say it has in one request, at 8 bytes each."""
+
+MAX_PAGES: Final = 64
+"""Pages that a reader asks of one node."""
+
+MAX_HAND_OVERS: Final = 256
+"""Newcomers that wait to be handed records."""
+
+MAX_REMEMBERED: Final = 64
+"""Contacts in the state file."""

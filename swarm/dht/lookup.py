@@ -1,0 +1,140 @@
+"""Lookups: the nodes closest to an id.
+
+There are no rounds. Up to alpha calls are under way; each answer at once makes room for the next. A call
+past its first timeout no longer counts, and while nodes leave us without answers more may be asked at a
+time, so that a part of the network that died costs one wait and not one for every three dead nodes.
+"""
+
+import asyncio
+import bisect
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from swarm.dht.addresses import Address, may_pass
+from swarm.dht.calls import Answered, Calls, Target
+from swarm.dht.limits import (
+    ALPHA,
+    LOOKUP_SECONDS,
+    MAX_ALPHA,
+    MAX_LOOKUP_CALLS,
+    MAX_NODE_ADDRESSES,
+    K,
+)
+from swarm.dht.messages import FindNodes, Nodes
+from swarm.dht.table import Contact, Table, distance
+from swarm.errors import RemoteProtocolError, RemoteTimeoutError
+
+
+class _State(Enum):
+    NEW = auto()
+    ASKED = auto()
+    DOUBTED = auto()
+    ANSWERED = auto()
+    FAILED = auto()
+
+
+@dataclass(slots=True, kw_only=True, order=True)
+class _Candidate:
+    distance: int
+    node: bytes = field(compare=False)
+    address: Address = field(compare=False)
+    state: _State = field(compare=False, default=_State.NEW)
+    contact: Contact | None = field(compare=False, default=None)
+
+
+class Lookup:
+    """One search for the ``k`` nodes closest to ``target`` that answer."""
+
+    def __init__(self, calls: Calls, table: Table, target: bytes, *, own: bytes, k: int = K) -> None:
+        self._calls = calls
+        self._table = table
+        self._target = target
+        self._own = own
+        self._k = k
+        self._candidates: list[_Candidate] = []
+        self._addresses: dict[bytes, set[Address]] = {}
+        self._asked = 0
+        self._silent = 0
+        self._changed = asyncio.Event()
+
+    async def run(self) -> list[Contact]:
+        """The contacts found, closest first, each of which has just answered. Never this node itself.
+
+        Empty where nobody answers. Ends within ``LOOKUP_SECONDS``, with what it has by then.
+        """
+        for contact in self._table.closest(self._target, self._k):
+            self._add(contact.id, contact.address)
+        try:
+            async with asyncio.timeout(LOOKUP_SECONDS):
+                await self._search()
+        except TimeoutError:
+            pass
+        self._table.looked_up(self._target)
+        answered = (one.contact for one in self._candidates if one.state is _State.ANSWERED)
+        return [contact for contact in answered if contact is not None][: self._k]
+
+    async def _search(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            tasks = []
+            while not self._is_finished():
+                while (candidate := self._next()) is not None:
+                    candidate.state = _State.ASKED
+                    self._asked += 1
+                    tasks.append(group.create_task(self._ask(candidate)))
+                self._changed.clear()
+                await self._changed.wait()
+            for task in tasks:
+                task.cancel()
+
+    def _nearest(self) -> list[_Candidate]:
+        """The k closest that have not failed."""
+        alive = [one for one in self._candidates if one.state is not _State.FAILED]
+        return alive[: self._k]
+
+    def _is_finished(self) -> bool:
+        pending = {_State.NEW, _State.ASKED, _State.DOUBTED}
+        if self._asked >= MAX_LOOKUP_CALLS:
+            pending.discard(_State.NEW)
+        return not any(one.state in pending for one in self._nearest())
+
+    def _next(self) -> _Candidate | None:
+        """The closest that may be asked now."""
+        under_way = sum(one.state is _State.ASKED for one in self._candidates)
+        if under_way >= min(ALPHA + self._silent, MAX_ALPHA) or self._asked >= MAX_LOOKUP_CALLS:
+            return None
+        return next((one for one in self._nearest() if one.state is _State.NEW), None)
+
+    async def _ask(self, candidate: _Candidate) -> None:
+        def doubt() -> None:
+            candidate.state = _State.DOUBTED
+            self._silent += 1
+            self._changed.set()
+
+        target = Target(node=candidate.node, address=candidate.address)
+        try:
+            answered = await self._calls.call(target, FindNodes(self._target), on_doubt=doubt)
+            self._take(candidate, answered)
+        except (RemoteTimeoutError, RemoteProtocolError):
+            candidate.state = _State.FAILED
+        self._changed.set()
+
+    def _take(self, candidate: _Candidate, answered: Answered) -> None:
+        if not isinstance(answered.answer, Nodes):
+            raise RemoteProtocolError("a node answers another question than it was asked")
+        candidate.state = _State.ANSWERED
+        candidate.contact = answered.contact
+        self._candidates = [one for one in self._candidates if one.node != candidate.node or one is candidate]
+        for entry in answered.answer.nodes:
+            address = Address.unpack(entry.address)
+            if may_pass(address, between=candidate.address):
+                self._add(entry.node, address)
+
+    def _add(self, node: bytes, address: Address) -> None:
+        """Count a candidate. A node may be told of at a few addresses, lest a liar hides it behind one."""
+        addresses = self._addresses.setdefault(node, set())
+        answered = any(one.node == node and one.state is _State.ANSWERED for one in self._candidates)
+        if node == self._own or answered or address in addresses or len(addresses) >= MAX_NODE_ADDRESSES:
+            return
+        addresses.add(address)
+        candidate = _Candidate(distance=distance(node, self._target), node=node, address=address)
+        bisect.insort(self._candidates, candidate)

@@ -1,0 +1,85 @@
+"""One node of the DHT: table, storage and protocol put together, and the three things it is used for.
+
+All peers of a swarm publish under one key, its rendezvous, and find each other there.
+"""
+
+import asyncio
+import hashlib
+
+from swarm.clock import Clock
+from swarm.dht.answering import Answering
+from swarm.dht.calls import Target
+from swarm.dht.lookup import Lookup
+from swarm.dht.messages import Store, Stored, fill
+from swarm.dht.proof import node_id
+from swarm.dht.protocol import Protocol
+from swarm.dht.reading import Reading
+from swarm.dht.storage import Held, RecordStorage
+from swarm.dht.table import Contact, Table
+from swarm.errors import RemoteTimeoutError
+from swarm.identity.keys import PrivateKey
+from swarm.ids import SHORT_ID_BYTES, SwarmId, base32_decode
+
+
+def rendezvous(swarm: SwarmId) -> bytes:
+    """The key under which the peers of ``swarm`` publish."""
+    context = b"fusion-swarm rendezvous 1\0" + base32_decode(swarm)
+    return hashlib.sha256(context).digest()[:SHORT_ID_BYTES]
+
+
+class Node:
+    """What every part of :class:`swarm.dht.discovery.Discovery` works on."""
+
+    def __init__(self, key: PrivateKey, *, swarm: SwarmId, storing: bool, clock: Clock) -> None:
+        self.id = node_id(key.public)
+        self.swarm = swarm
+        self.rendezvous = rendezvous(swarm)
+        self.clock = clock
+        self.storing = storing
+        self.table = Table(self.id, clock=clock)
+        self.storage = RecordStorage(self.id, swarm=swarm)
+        answering = Answering(table=self.table, storage=self.storage, clock=clock, storing=storing)
+        self.protocol = Protocol(key, clock=clock, table=self.table, storing=storing, answer=answering.answer)
+
+    async def closest(self, target: bytes) -> list[Contact]:
+        """The contacts closest to ``target`` that answer, closest first; without ourselves."""
+        return await Lookup(self.protocol.calls, self.table, target, own=self.id).run()
+
+    async def read(self, *, publisher: bytes = b"", local: bool) -> list[Held]:
+        """The live records of the swarm (of ``publisher`` only, where one is given), the newest first.
+
+        Read from the network, and merged with our own storage where ``local``.
+        """
+        reading = Reading(self.protocol.calls, self.rendezvous, swarm=self.swarm, clock=self.clock)
+        if local:
+            for held in self.storage.read(self.rendezvous, now=self.clock.wall()):
+                reading.merge(held)
+        await reading.read_from(await self.closest(self.rendezvous), publisher=publisher)
+        return reading.records
+
+    async def store(self, contact: Contact, key: bytes, records: list[bytes]) -> list[int]:
+        """Hand ``records`` to ``contact`` for ``key``; for each, the sequence that it then holds.
+
+        Zeros from where it stopped answering.
+        """
+        held: list[int] = []
+        target = Target(node=contact.id, address=contact.address)
+        while len(held) < len(records):
+            page = fill(records[len(held) :])
+            try:
+                answered = await self.protocol.calls.call(target, Store(key, tuple(page)))
+            except RemoteTimeoutError:
+                break
+            if not isinstance(answered.answer, Stored) or len(answered.answer.held) != len(page):
+                break
+            held += answered.answer.held
+        return held + [0] * (len(records) - len(held))
+
+    async def store_on_closest(self, record: bytes) -> list[int]:
+        """Hand ``record`` to the nodes closest to the rendezvous; for each, the sequence it then holds."""
+        contacts = [one for one in await self.closest(self.rendezvous) if one.storing]
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(self.store(contact, self.rendezvous, [record])) for contact in contacts
+            ]
+        return [task.result()[0] for task in tasks]

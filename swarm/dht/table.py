@@ -1,0 +1,174 @@
+"""The routing table: kademlia's, with its faults mended, over contacts that have shown their keys.
+
+Taken from the library: buckets with their order by last contact, splitting, replacements, and the distance
+of nodes. Mended here: ranges end where the next begins (an id on the border was sought in the wrong
+bucket); a bucket splits by its depth in the id space, not by what its members happen to share; neighbours
+are the exact k closest; nothing is sent from here, so no task is left without an owner; time is the given
+clock's.
+"""
+
+import heapq
+from typing import Final
+
+from kademlia.node import Node
+from kademlia.routing import KBucket, RoutingTable
+
+from swarm.clock import Clock
+from swarm.dht.addresses import Address
+from swarm.dht.limits import MAX_SILENCES, MAX_SILENCES_ALONE, K
+from swarm.dht.roundtrip import RoundTrip
+from swarm.dht.seal import Envelope
+from swarm.errors import LocalError
+from swarm.ids import SHORT_ID_BYTES, PeerId, base32
+
+ID_BITS: Final = SHORT_ID_BYTES * 8
+_SPLIT_BITS: Final = 5
+"""Levels that a bucket far from us may split further (b of the Kademlia paper, section 4.2)."""
+
+
+class Contact(Node):  # type: ignore[misc]  # the library has no types
+    """A node that has shown its key at this address.
+
+    ``heard`` is the elapsed time of its last datagram, ``silences`` the calls in a row that it left
+    unanswered, ``envelope`` how it sealed last, ``storing`` whether it holds records for others.
+    """
+
+    id: bytes
+
+    def __init__(self, node: bytes, address: Address, *, boot: bytes, storing: bool) -> None:
+        super().__init__(node, address.host, address.port)
+        self.address = address
+        self.boot = boot
+        self.storing = storing
+        self.silences = 0
+        self.heard = 0.0
+        self.envelope: Envelope | None = None
+        self.round_trip = RoundTrip()
+
+    @property
+    def peer(self) -> PeerId:
+        """The peer whose key the node id is bound to."""
+        return PeerId(base32(self.id))
+
+
+def distance(one: bytes, other: bytes) -> int:
+    """How far apart two ids are: exclusive or, as a number (Kademlia paper, section 2.1)."""
+    return int.from_bytes(one, "big") ^ int.from_bytes(other, "big")
+
+
+class Table(RoutingTable):  # type: ignore[misc]  # the library has no types
+    """Contacts by distance. Only ones that store for others belong here."""
+
+    def __init__(self, node: bytes, *, clock: Clock, k: int = K) -> None:
+        self._clock = clock
+        super().__init__(None, k, Node(node))
+
+    def flush(self) -> None:
+        """Forget every contact."""
+        self.buckets = [KBucket(0, 2**ID_BITS - 1, self.ksize)]
+        self.buckets[0].last_updated = self._clock.elapsed()
+
+    def split_bucket(self, index: int) -> None:
+        """Make two buckets of one, which keep the time of its last lookup."""
+        updated = self.buckets[index].last_updated
+        super().split_bucket(index)
+        for half in self.buckets[index : index + 2]:
+            half.last_updated = updated
+
+    def get_bucket_for(self, node: Node) -> int:
+        """Index of the bucket whose range has ``node``."""
+        return next(index for index, bucket in enumerate(self.buckets) if bucket.has_in_range(node))
+
+    def add_contact(self, contact: Contact) -> None:
+        """Add ``contact`` or move it to the end of its bucket, as the one heard last.
+
+        In a full bucket it takes the place of one that has been silent, or becomes a replacement: old
+        contacts that answer are never displaced (Kademlia paper, section 4.1).
+        """
+        while True:
+            index = self.get_bucket_for(contact)
+            bucket = self.buckets[index]
+            if bucket.add_node(contact):
+                bucket.replacement_nodes.pop(contact.id, None)
+                return
+            if not self._may_split(bucket):
+                break
+            self.split_bucket(index)
+        silent = [member for member in bucket.get_nodes() if member.silences]
+        if silent:
+            bucket.remove_node(max(silent, key=lambda member: member.silences))
+
+    def _may_split(self, bucket: KBucket) -> bool:
+        depth = ID_BITS - (bucket.range[1] - bucket.range[0]).bit_length()
+        return depth < ID_BITS and bool(bucket.has_in_range(self.node) or depth % _SPLIT_BITS)
+
+    def silent(self, contact: Contact, *, others_heard: bool) -> None:
+        """``contact`` left a call unanswered; drop it where that has become a habit.
+
+        Where nobody else was heard either, the fault may be our own line, and it is given more chances.
+        """
+        contact.silences += 1
+        if contact.silences >= (MAX_SILENCES if others_heard else MAX_SILENCES_ALONE):
+            self.remove_contact(contact)
+
+    def find(self, node: bytes) -> Contact | None:
+        """The contact with this id."""
+        found: Contact | None = self.buckets[self.get_bucket_for(Node(node))][node]
+        return found
+
+    def contacts(self) -> list[Contact]:
+        """All contacts, without replacements."""
+        return [contact for bucket in self.buckets for contact in bucket.get_nodes()]
+
+    def closest(self, target: bytes, k: int | None = None, *, answering: bool = False) -> list[Contact]:
+        """The ``k`` contacts closest to ``target``, closest first, the target itself included.
+
+        With ``answering``, those that left their last call unanswered are passed over. Exact: ranges are
+        aligned, so every member of one bucket is closer to ``target`` than any of the next.
+        """
+        k = k or self.ksize
+        number = int.from_bytes(target, "big")
+        found: list[Contact] = []
+        for bucket in sorted(self.buckets, key=lambda bucket: _range_distance(bucket, number)):
+            found += [node for node in bucket.get_nodes() if not (answering and node.silences)]
+            if len(found) >= k:
+                break
+        return heapq.nsmallest(k, found, key=lambda contact: contact.long_id ^ number)
+
+    def find_neighbors(self, node: Node, k: int | None = None, exclude: Node | None = None) -> list[Contact]:
+        """The exact k closest to ``node``, without itself and without ``exclude``."""
+        k = k or self.ksize
+        unwanted = {node.id} | ({exclude.id} if exclude is not None else set())
+        closest = self.closest(node.id, k + len(unwanted))
+        return [contact for contact in closest if contact.id not in unwanted][:k]
+
+    def looked_up(self, target: bytes) -> None:
+        """A lookup of ``target`` has ended: its bucket is fresh."""
+        self.buckets[self.get_bucket_for(Node(target))].last_updated = self._clock.elapsed()
+
+    def lonely_buckets(self, age: float = 3600.0) -> list[KBucket]:
+        """Buckets in whose range nothing was looked up for ``age`` seconds."""
+        before = self._clock.elapsed() - age
+        return [bucket for bucket in self.buckets if bucket.last_updated < before]
+
+    def check(self) -> None:
+        """Raise LocalError unless ranges cover the ids once, and every contact is in its own range, once."""
+        edge = 0
+        for bucket in self.buckets:
+            sound = (
+                bucket.range[0] == edge
+                and len(bucket) <= self.ksize
+                and all(bucket.has_in_range(contact) for contact in bucket.get_nodes())
+                and not bucket.nodes.keys() & bucket.replacement_nodes.keys()
+            )
+            if not sound:
+                raise LocalError(f"the bucket at {bucket.range} of the routing table is broken")
+            edge = bucket.range[1] + 1
+        if edge != 2**ID_BITS:
+            raise LocalError("the routing table does not cover all ids")
+
+
+def _range_distance(bucket: KBucket, number: int) -> int:
+    low, high = bucket.range
+    bits = (high - low).bit_length()
+    return int((low ^ number) >> bits << bits)
