@@ -8,7 +8,8 @@ import typer
 
 from bootstrap.commandline import parsed_by
 from bootstrap.place import home_base
-from bootstrap.values import DEFAULT_PORT, Address, parse_address, parse_reachable
+from bootstrap.values import DEFAULT_PORT, parse_address, parse_reachable
+from swarm.net.address import Address
 
 if TYPE_CHECKING:
     from swarm.services.home import Home

@@ -2,10 +2,10 @@
 
 import ipaddress
 import re
-from dataclasses import dataclass
 from typing import Final
 
 from swarm.errors import MisuseError
+from swarm.net.address import Address
 
 DEFAULT_PORT: Final = 7423
 """TCP and UDP port of a node (DESIGN section 5)."""
@@ -20,19 +20,11 @@ _SECONDS: Final = {"w": 7 * 86400, "d": 86400, "h": 3600, "m": 60, "s": 1}
 _LABEL: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """A host and a port. ``host`` is a name, an IP address without brackets, or empty: every interface."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
 def parse_address(text: str, *, default_port: int | None = DEFAULT_PORT) -> Address:
-    """``HOST:PORT``, ``[IPV6]:PORT`` or ``:PORT``; the port may be missing where there is a default."""
+    """``HOST:PORT``, ``[IPV6]:PORT`` or ``:PORT``; the port may be missing where there is a default.
+
+    No host means every interface, port 0 a free one: this is where to listen.
+    """
     text = text.strip()
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):

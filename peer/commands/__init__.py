@@ -1,0 +1,1 @@
+"""What each command does. Imported when the command runs, so that ``swarm --help`` stays fast."""

@@ -1,0 +1,100 @@
+"""``swarm status``: ask a node, and show what it says."""
+
+import asyncio
+import contextlib
+from typing import Final
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from bootstrap.output import print_line, say
+from bootstrap.running import InterruptedRunError, run
+from peer.config import StatusOptions
+from peer.render import render_status
+from swarm.clock import wall
+from swarm.errors import FailureError, MisuseError
+from swarm.services.home import Home, Running, running_nodes
+from swarm.services.status.client import StatusClient
+from swarm.services.status.document import StatusDocument
+
+WATCH_SECONDS: Final = 2.0
+"""Between two looks of ``--watch``."""
+_PREFERRED: Final = ("author", "peer", "bootstrap")
+"""Names whose node is asked first where several run: the nearer to the job, the more it has heard."""
+
+
+def status(options: StatusOptions) -> None:
+    """Show a node once, or until Ctrl+C."""
+    if options.json and options.watch:
+        raise MisuseError("--json prints one document: leave out --watch")
+    if options.url and options.name:
+        raise MisuseError("a URL says which node to ask: leave out --name")
+    if not options.watch:
+        run(lambda: _once(options))
+        return
+    with contextlib.suppress(InterruptedRunError):
+        run(lambda: _watch(options))
+
+
+async def _once(options: StatusOptions) -> None:
+    url, token, others = _target(options)
+    document, body = await _fetch(url, token)
+    if options.json:
+        print_line(body.decode("utf-8"))
+        return
+    Console().print(render_status(document, wall()))
+    if others:
+        say(f"also running here: {', '.join(others)} (ask one with --name)")
+
+
+async def _watch(options: StatusOptions) -> None:
+    """Redraw, through restarts of the node: its address is looked up again every time."""
+    with Live(console=Console(), auto_refresh=False, vertical_overflow="crop") as live:
+        while True:
+            live.update(await _look(options), refresh=True)
+            await asyncio.sleep(WATCH_SECONDS)
+
+
+async def _look(options: StatusOptions) -> RenderableType:
+    try:
+        url, token, _ = _target(options)
+        document, _ = await _fetch(url, token)
+    except FailureError as error:
+        return Text(str(error), "red")
+    return render_status(document, wall())
+
+
+async def _fetch(url: str, token: str) -> tuple[StatusDocument, bytes]:
+    async with StatusClient(url, token=token) as client:
+        return await client.fetch()
+
+
+def _target(options: StatusOptions) -> tuple[str, str, list[str]]:
+    """Where to ask, with which token, and which other nodes run here."""
+    if options.url:
+        url = options.url if "://" in options.url else f"http://{options.url}"
+        return url, options.token, []
+    found = _running(options)
+    node = min(found, key=_preference)
+    return node.status_url, node.control, [other.name for other in found if other is not node]
+
+
+def _running(options: StatusOptions) -> list[Running]:
+    if options.name:
+        node = Home(options.base, options.name).running()
+        found = [] if node is None else [node]
+    else:
+        found = running_nodes(options.base)
+    found = [node for node in found if node.status_url]
+    if not found:
+        place = f"{options.base / options.name}" if options.name else f"{options.base}"
+        raise FailureError(f"no node runs in {place}: start one, or give the URL that a node printed")
+    return found
+
+
+def _preference(node: Running) -> tuple[int, str]:
+    place = next(
+        (rank for rank, name in enumerate(_PREFERRED) if node.name.startswith(name)), len(_PREFERRED)
+    )
+    return place, node.name

@@ -1,0 +1,182 @@
+"""A status document on a terminal. All text goes in as rich ``Text``: nobody's label becomes markup."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from peer.wording import (
+    clean,
+    shown_clock,
+    shown_number,
+    shown_peer,
+    shown_rate,
+    shown_span,
+)
+from swarm.ids import short
+from swarm.schedule.units import format_bytes
+from swarm.services.status.document import (
+    EventStatus,
+    JobStatus,
+    LinkStatus,
+    MemberStatus,
+    StageStatus,
+    StatusDocument,
+    WaitingStatus,
+)
+
+LAST_EVENTS: Final = 12
+"""Events shown on a terminal: those of the last minutes, without pushing the jobs off the screen."""
+
+_STYLES: Final = {
+    "training": "green",
+    "done": "green",
+    "failed": "red",
+    "cancelled": "red",
+    "left": "red",
+    "trouble": "red",
+    "refused": "yellow",
+}
+
+
+def render_status(document: StatusDocument, now: float, *, events: int = LAST_EVENTS) -> Group:
+    """Everything in the document; ``now`` is the wall time that ages are counted from."""
+    parts: list[RenderableType] = [_headline(document, now)]
+    if document.waiting is not None:
+        parts.append(render_waiting(document.waiting, now))
+    for job in document.jobs:
+        parts += [Text(), render_job(job, now)]
+    if document.plan is not None:
+        parts += [Text(clean(line), style="dim") for line in document.plan.explanation]
+    parts += [Text(), _members(document.members, now)]
+    if document.groups:
+        rows = [
+            (str(number), ", ".join(map(shown_peer, group.peers)), ", ".join(map(str, group.stages)))
+            for number, group in enumerate(document.groups)
+        ]
+        parts += [Text(), _table(("group", "peers", "stages"), rows)]
+    if document.links:
+        parts += [Text(), _links(document.links, now)]
+    if document.events:
+        parts += [Text(), render_events(document.events[-events:])]
+    return Group(*parts)
+
+
+def render_job(job: JobStatus, now: float) -> Group:
+    """One job: where it stands, how far it is, and a line for each stage."""
+    head = Text.assemble(
+        ("job ", "dim"),
+        (clean(job.name), "bold"),
+        f" {short(job.id)}  ",
+        (job.state, _STYLES.get(job.state, "yellow")),
+        (f" for {shown_span(now - job.since)}", "dim"),
+        f"  {clean(job.sentence)}" if job.sentence else "",
+    )
+    facts = Text.assemble(
+        f"step {job.step}/{job.steps}  ",
+        ("loss ", "dim"),
+        shown_number(job.loss),
+        ("  held-out ", "dim") if job.held_out is not None else "",
+        shown_number(job.held_out) if job.held_out is not None else "",
+        ("  tokens/s ", "dim"),
+        shown_number(job.tokens_per_second, 0),
+        ("  ETA ", "dim"),
+        shown_span(job.eta),
+    )
+    parts: list[RenderableType] = [head, facts]
+    if job.state == "training":
+        bar = Table.grid()
+        bar.add_row(ProgressBar(total=max(1, job.steps), completed=job.step, width=60))
+        parts.append(bar)
+    if job.stages:
+        parts.append(_stages(job.stages))
+    return Group(*parts)
+
+
+def render_waiting(waiting: WaitingStatus, now: float) -> Text:
+    """For what, since when, and until when."""
+    limit = "" if waiting.until is None else f", gives up in {shown_span(waiting.until - now)}"
+    return Text(f"waiting for {clean(waiting.reason)}: {shown_span(now - waiting.since)}{limit}", "yellow")
+
+
+def render_events(events: Iterable[EventStatus]) -> Table:
+    """What happened, oldest first."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    for event in events:
+        style = _STYLES.get(event.kind, "dim")
+        table.add_row(
+            Text(shown_clock(event.time), "dim"), Text(event.kind, style), Text(clean(event.sentence))
+        )
+    return table
+
+
+def _headline(document: StatusDocument, now: float) -> Text:
+    peer = document.peer
+    memory = f"  {format_bytes(peer.memory_used)} of {format_bytes(peer.memory)}" if peer.memory else ""
+    return Text.assemble(
+        ("swarm ", "dim"),
+        (clean(document.swarm.name), "bold"),
+        f"  {peer.role} {clean(peer.name)} ({shown_peer(peer.id)})",
+        (f"  up {shown_span(now - peer.since)}", "dim"),
+        f"  {clean(peer.device)}{memory}" if peer.device else "",
+        (f"  version {clean(document.version)}", "dim"),
+    )
+
+
+def _stages(stages: Sequence[StageStatus]) -> Table:
+    rows = [
+        (
+            str(stage.stage),
+            shown_peer(stage.holder),
+            str(stage.operators),
+            format_bytes(stage.memory),
+            "-" if stage.compute_seconds is None else f"{stage.compute_seconds:.3f} s",
+            "ready" if stage.ready else "loading",
+        )
+        for stage in stages
+    ]
+    return _table(("stage", "holder", "operators", "memory", "compute", ""), rows)
+
+
+def _members(members: Iterable[MemberStatus], now: float) -> Table:
+    rows = [
+        (
+            shown_peer(member.id),
+            member.role,
+            member.label,
+            "linked" if member.linked else "not linked",
+            member.device or "-",
+            format_bytes(member.memory),
+            shown_span(now - member.since),
+        )
+        for member in members
+    ]
+    return _table(("member", "role", "invited as", "", "device", "offers", "known for"), rows)
+
+
+def _links(links: Iterable[LinkStatus], now: float) -> Table:
+    rows = [
+        (
+            shown_peer(link.peer),
+            link.address,
+            link.path,
+            "-" if link.rtt is None else f"{link.rtt * 1000:.1f} ms",
+            format_bytes(link.bytes_sent),
+            format_bytes(link.bytes_received),
+            shown_rate(link.rate_up),
+            shown_rate(link.rate_down),
+            shown_span(now - link.since),
+        )
+        for link in links
+    ]
+    return _table(("link to", "address", "path", "RTT", "sent", "received", "up", "down", "age"), rows)
+
+
+def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
+    table = Table(*heads, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for row in rows:
+        table.add_row(*(Text(clean(cell)) for cell in row))
+    return table
