@@ -150,7 +150,7 @@ class Arrivals:
         kept.tensors[key] = payload if message.header is not None else None
 
     def _keep_shared(self, message: SharedTensor, payload: object, kept: Pass) -> None:
-        shared = next((s for s in self.role.shared if s.parameter == message.parameter and s.trained), None)
+        shared = next((s for s in self.role.shared if s.parameter == message.parameter), None)
         if shared is None:
             raise RemoteProtocolError(f"parameter {message.parameter} is not shared with this stage")
         source = message.fence.source

@@ -33,7 +33,7 @@ from swarm.protocol.coordination_events import (
     PeerLeft,
     PlanImpossible,
     PlanMade,
-    RecordHeard,
+    ProgressHeard,
     Resources,
     ResultHeard,
     StageLoaded,
@@ -43,8 +43,7 @@ from swarm.protocol.coordination_events import (
     Tick,
     WeightsKept,
 )
-from swarm.wire.messages.jobs import JobState
-from swarm.wire.messages.pipeline import StepRecord
+from swarm.wire.messages.jobs import JobProgress, JobState
 from swarm.wire.records.blobs import TensorBlob
 from swarm.wire.records.plan import Plan, StagePlan
 
@@ -87,7 +86,7 @@ class CoordinationMachine:
         self._generation = Generation(0)
         self._ready: set[int] = set()
         self._results: dict[int, tuple[TensorBlob, ...]] = {}
-        self._last: StepRecord | None = None
+        self._last: JobProgress | None = None
         self._held_out = float("nan")
         self._history: dict[int, tuple[StagePlan, int]] = {}
 
@@ -120,7 +119,7 @@ class CoordinationMachine:
                 return self._loaded(event, now)
             case StageLost():
                 return self._lost(event, now)
-            case RecordHeard():
+            case ProgressHeard():
                 return self._recorded(event, now)
             case ResultHeard():
                 return self._resulted(event, now)
@@ -238,20 +237,20 @@ class CoordinationMachine:
         self._plan_at = now + SETTLE_SECONDS
         return self._enter("waiting", f"another plan: {sentence}", now)
 
-    def _recorded(self, event: RecordHeard, now: float) -> list[Action]:
-        plan, record = self.plan, event.record
+    def _recorded(self, event: ProgressHeard, now: float) -> list[Action]:
+        plan, progress = self.plan, event.progress
         if plan is None or self._state not in {"training", "finishing"}:
             return []
         recorder = plan.stages[-1]
-        if recorder.holder != event.peer or record.fence.sender != recorder.incarnation:
+        if recorder.holder != event.peer or progress.incarnation != recorder.incarnation:
             raise RemoteProtocolError("a step record did not come from the holder of the last stage")
-        if record.outcome == "failed":
-            return self._enter("failed", f"step {record.fence.step}: {record.cause}", now)
-        if record.outcome == "evaluated":
-            self._held_out = record.loss
+        if progress.outcome == "failed":
+            return self._enter("failed", f"step {progress.step}: {progress.cause}", now)
+        if progress.outcome == "evaluated":
+            self._held_out = progress.loss
         else:
-            self._last = record
-        if record.outcome == "evaluated" or (
+            self._last = progress
+        if progress.outcome == "evaluated" or (
             not self.terms.evaluates and self._steps_done >= self.terms.steps
         ):
             return self._enter("finishing", "trained weights to be copied", now)
@@ -298,7 +297,7 @@ class CoordinationMachine:
 
     @property
     def _steps_done(self) -> int:
-        return self._last.fence.step + 1 if self._last is not None else 0
+        return self._last.step + 1 if self._last is not None else 0
 
     def statistics(self) -> CoordinationStatistics:
         """Where the job is."""

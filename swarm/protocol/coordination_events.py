@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from swarm.ids import Generation, JobId, PeerId, Step
-from swarm.wire.messages.jobs import JobState
-from swarm.wire.messages.pipeline import StepRecord
+from swarm.wire.messages.jobs import JobProgress, JobState
 from swarm.wire.records.blobs import TensorBlob
 from swarm.wire.records.plan import Plan
 
@@ -87,11 +86,11 @@ class StageLost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordHeard:
+class ProgressHeard:
     """The recorder's word on a step."""
 
     peer: PeerId
-    record: StepRecord
+    progress: JobProgress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +135,7 @@ Event = (
     | PlanImpossible
     | StageLoaded
     | StageLost
-    | RecordHeard
+    | ProgressHeard
     | ResultHeard
     | WeightsKept
     | Cancelled

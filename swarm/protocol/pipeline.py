@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from swarm.errors import LocalError
-from swarm.ids import OperatorIndex
+from swarm.graph.stage import Edge, SharedParameter
+from swarm.ids import OperatorIndex, StageIndex
 from swarm.protocol.arrivals import Arrivals, Pass
 from swarm.protocol.order import Work
 from swarm.protocol.pipeline_events import (
@@ -26,7 +27,6 @@ from swarm.protocol.pipeline_events import (
     AdoptShared,
     Backward,
     Computed,
-    Edge,
     Event,
     Fail,
     Finish,
@@ -42,7 +42,6 @@ from swarm.protocol.pipeline_events import (
     SendTensor,
     SharedAdopted,
     SharedArrived,
-    SharedRole,
     StageRole,
     Start,
     TensorArrived,
@@ -167,7 +166,7 @@ class PipelineMachine:
                 target=target,
             )
             for shared in self._shared(owned=True)
-            for target in shared.users()
+            for target in users_of(shared)
         ]
 
     # What to do next.
@@ -242,7 +241,7 @@ class PipelineMachine:
         self._busy = True
         return [Measure(phase=current.phase, shared=dict(current.gradients))]
 
-    def _missing_gradients(self, current: Pass) -> list[SharedRole]:
+    def _missing_gradients(self, current: Pass) -> list[SharedParameter]:
         if current.phase == "evaluate":
             return []
         return [
@@ -293,9 +292,9 @@ class PipelineMachine:
 
     # Small answers.
 
-    def _shared(self, *, owned: bool) -> list[SharedRole]:
+    def _shared(self, *, owned: bool) -> list[SharedParameter]:
         mine = self.role.stage
-        return [shared for shared in self.role.shared if shared.trained and (shared.owner == mine) == owned]
+        return [shared for shared in self.role.shared if (shared.owner == mine) == owned]
 
     def _answered(self, state: State) -> None:
         self._expect(self._busy and self._state == state, f"an answer for {state} in {self._state}")
@@ -356,6 +355,11 @@ class PipelineMachine:
     def __str__(self) -> str:
         found = self.statistics()
         return f"stage {self.role.stage}: {found.state} at {found.phase} step {found.step}"
+
+
+def users_of(shared: SharedParameter) -> tuple[StageIndex, ...]:
+    """The stages beside the owner that need a shared parameter's value, in order."""
+    return tuple(sorted({use.stage for use in shared.uses} - {shared.owner}))
 
 
 def _sends(current: Pass, work: Work, edges: tuple[Edge, ...]) -> list[Action]:

@@ -5,18 +5,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from swarm.errors import LocalError
+from swarm.graph.stage import Edge, SharedParameter
 from swarm.ids import Incarnation, JobId, OperatorIndex, StageIndex, Step, ValueId
 from swarm.protocol.settlement import Settlement
 from swarm.wire.messages.pipeline import BoundaryTensor, Phase, SharedTensor, Square, StageReport, StepRecord
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edge:
-    """A boundary tensor and the stage at its other end. ``gradient``: whether one comes back over it."""
-
-    value: ValueId
-    stage: StageIndex
-    gradient: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,29 +17,6 @@ class Route:
 
     incoming: tuple[Edge, ...]
     outgoing: tuple[Edge, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedUse:
-    """One operator that uses a shared parameter, and the stage that runs it."""
-
-    operator: OperatorIndex
-    stage: StageIndex
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedRole:
-    """A parameter used in several stages. The owner sums, updates and returns it (decision D4, RAD)."""
-
-    parameter: ValueId
-    owner: StageIndex
-    uses: tuple[SharedUse, ...]
-    """In operator order."""
-    trained: bool
-
-    def users(self) -> tuple[StageIndex, ...]:
-        """The stages beside the owner that need its value, in order."""
-        return tuple(sorted({use.stage for use in self.uses} - {self.owner}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +36,8 @@ class StageRole:
     """Micro-batches of the evaluation pass after the last step; 0 for none."""
     train: Route
     evaluate: Route
-    shared: tuple[SharedRole, ...]
-    """Those that this stage owns or uses."""
+    shared: tuple[SharedParameter, ...]
+    """Those that this stage owns or uses, and another one too."""
     clip_norm: float
 
     def __post_init__(self) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from swarm.errors import LocalError, RemoteProtocolError
+from swarm.graph.stage import Edge, SharedParameter, SharedUse
 from swarm.ids import Incarnation, JobId, OperatorIndex, StageIndex, Step, ValueId
 from swarm.protocol import pipeline_events as say
 from swarm.protocol.order import default_depth
@@ -29,8 +30,8 @@ TIED = ValueId(90)
 def chain(stages: int, stage: int, *, first: int) -> say.Route:
     """Stage s sends value first+s to s+1; stage 0's value is also relayed to the last stage."""
 
-    def edge(value: int, other: int) -> say.Edge:
-        return say.Edge(value=ValueId(value), stage=StageIndex(other), gradient=True)
+    def edge(value: int, other: int) -> Edge:
+        return Edge(value=ValueId(value), stage=StageIndex(other), gradient=True)
 
     incoming = [edge(first + stage - 1, stage - 1)] if stage > 0 else []
     outgoing = [edge(first + stage, stage + 1)] if stage < stages - 1 else []
@@ -49,10 +50,10 @@ def role(stages: int, stage: int, **changes: object) -> say.StageRole:
     shared = ()
     if stages > 1:
         uses = (
-            say.SharedUse(operator=OperatorIndex(0), stage=StageIndex(0)),
-            say.SharedUse(operator=OperatorIndex(99), stage=StageIndex(stages - 1)),
+            SharedUse(operator=OperatorIndex(0), stage=StageIndex(0)),
+            SharedUse(operator=OperatorIndex(99), stage=StageIndex(stages - 1)),
         )
-        shared = (say.SharedRole(parameter=TIED, owner=StageIndex(0), uses=uses, trained=True),)
+        shared = (SharedParameter(parameter=TIED, owner=StageIndex(0), uses=uses),)
     settings: dict[str, object] = {
         "job": JOB,
         "stage": StageIndex(stage),

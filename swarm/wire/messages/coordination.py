@@ -4,7 +4,7 @@ member -> coordinator      Offer (after JobAnnounce, and when it changes)
 coordinator -> all         PlanIssue (signed)
 holder -> coordinator      StageReady | StageFailed
 coordinator -> holders     PlanStart
-recorder -> coordinator    StepRecord (pipeline flow)
+recorder -> coordinator    JobProgress (jobs flow)
 holder -> coordinator      StageResult, after the last step
 """
 

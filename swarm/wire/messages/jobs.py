@@ -2,7 +2,8 @@
 
 any -> any                 JobAnnounce (on link-up, and when one is new to the sender)
 author -> any              JobCancel
-follower -> coordinator    JobFollow, answered by JobNotice now and on every change, and StepRecord
+follower -> coordinator    JobFollow, answered by JobNotice now and on every change, and JobProgress
+recorder -> coordinator -> follower    JobProgress, for every step
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -37,6 +38,21 @@ class JobFollow(Message, frozen=True, kw_only=True):
     NUMBER: ClassVar[int] = 12
     job: LongId
     since: StepNumber
+
+
+class JobProgress(Message, frozen=True, kw_only=True):
+    """What was agreed about a step, for those who only watch: see ``pipeline.StepRecord``."""
+
+    NUMBER: ClassVar[int] = 14
+    job: LongId
+    incarnation: Count
+    """Of the last stage, whose holder settled the step."""
+    step: StepNumber
+    outcome: Literal["applied", "failed", "evaluated"]
+    clip: float
+    norm: float
+    loss: float
+    cause: Sentence
 
 
 class JobNotice(Message, frozen=True, kw_only=True):

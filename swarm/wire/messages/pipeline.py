@@ -102,11 +102,10 @@ class StageReport(Message, frozen=True, kw_only=True):
 
 
 class StepRecord(Message, frozen=True, kw_only=True):
-    """What was agreed about a step (DESIGN section 2). Sent by the recorder to every stage and follower."""
+    """What was agreed about a step (DESIGN section 2). Sent by the recorder to every stage."""
 
     NUMBER: ClassVar[int] = 33
     fence: Fence
-    """``target`` is the stage it is sent to; followers get their copy with ``target`` = ``source``."""
     outcome: Literal["applied", "failed", "evaluated"]
     clip: float
     """Factor on all gradients; 1.0 where nothing was clipped."""

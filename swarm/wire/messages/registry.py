@@ -20,6 +20,7 @@ MESSAGES: Final[dict[int, type[Message]]] = {
         jobs.JobCancel,
         jobs.JobFollow,
         jobs.JobNotice,
+        jobs.JobProgress,
         coordination.Offer,
         coordination.PlanIssue,
         coordination.StageReady,

@@ -92,3 +92,14 @@ class Cancellation(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
     job: LongId
     wall: float
+
+
+def blobs_of(manifest: Manifest) -> tuple[Blob, ...]:
+    """Every blob that the job needs: graphs, initial tensors, samples."""
+    datasets = [manifest.dataset, *([manifest.held_out] if manifest.held_out is not None else [])]
+    return (
+        manifest.graph,
+        manifest.evaluation,
+        *(tensor.blob for tensor in manifest.tensors),
+        *(field.blob for dataset in datasets for field in dataset.fields),
+    )

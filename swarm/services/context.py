@@ -1,0 +1,55 @@
+"""What every service is given of its node: identity, clock, links, tasks, and how to send."""
+
+from asyncio import TaskGroup
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from swarm.clock import Clock
+from swarm.identity.membership import Identity
+from swarm.ids import PeerId
+from swarm.net.link import Link
+from swarm.services.story import Story
+from swarm.wire.messages.base import Message
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Context(Protocol):
+    """The node as its services see it."""
+
+    identity: Identity
+    clock: Clock
+    story: Story
+
+    @property
+    def links(self) -> Mapping[PeerId, Link]:
+        """The links that are up, by peer."""
+        ...
+
+    @property
+    def tasks(self) -> TaskGroup:
+        """The owner of the services' tasks; a bug in one of them ends the node."""
+        ...
+
+    def peers(self) -> tuple[PeerId, ...]:
+        """The peers that a link is up with, in order of their ids."""
+        ...
+
+    def send(self, peer: PeerId, message: Message, payload: Buffer = b"") -> bool:
+        """Send to a peer, or to this node's own services; False where no link to it is up."""
+        ...
+
+
+class Service(Protocol):
+    """A part of a node that takes messages."""
+
+    def handle(self, sender: PeerId, message: Message, payload: memoryview) -> bool:
+        """Take a message; False where it is none of this service's.
+
+        Raises RemoteProtocolError to charge the sender.
+        """
+        ...
+
+
+UpListener = Callable[[PeerId], None]
+DownListener = Callable[[PeerId, str], None]

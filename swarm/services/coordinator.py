@@ -1,0 +1,296 @@
+"""Carries out what the coordination machines decide, for the jobs that name this peer (decision D9)."""
+
+import asyncio
+from typing import Final, assert_never
+
+import msgspec
+
+from swarm.errors import CapacityError, FailureError, RemoteProtocolError
+from swarm.graph.dag import Graph
+from swarm.identity.envelope import PLAN, seal
+from swarm.ids import Generation, JobId, PeerId, short
+from swarm.protocol.coordination import CoordinationMachine
+from swarm.protocol.coordination_events import (
+    Action,
+    Begin,
+    Cancelled,
+    Event,
+    Failed,
+    IssuePlan,
+    JobTerms,
+    KeepWeights,
+    MakePlan,
+    OfferArrived,
+    PeerLeft,
+    PlanImpossible,
+    PlanMade,
+    ProgressHeard,
+    Resources,
+    ResultHeard,
+    StageLoaded,
+    StageLost,
+    StartPlan,
+    Tell,
+    Tick,
+    WeightsKept,
+)
+from swarm.schedule.plan import PeerOffer, make_plan
+from swarm.services.context import Context
+from swarm.services.job_blocks import JobBlocks
+from swarm.services.jobs import Job, Jobs
+from swarm.wire.messages.base import Message
+from swarm.wire.messages.coordination import (
+    Offer,
+    PlanIssue,
+    PlanStart,
+    StageFailed,
+    StageReady,
+    StageResult,
+)
+from swarm.wire.messages.jobs import JobFollow, JobNotice, JobProgress
+from swarm.wire.records.blobs import TensorBlob
+from swarm.wire.records.manifest import blobs_of
+from swarm.wire.records.plan import Plan
+
+PROGRESS_SECONDS: Final = 2.0
+"""How often members that do not follow a job hear how far it is."""
+
+
+class _Running:
+    """One job under coordination."""
+
+    def __init__(self, job: Job) -> None:
+        manifest = job.manifest
+        self.job = job
+        self.machine = CoordinationMachine(
+            JobTerms(
+                job=job.id,
+                steps=manifest.steps,
+                evaluates=manifest.held_out is not None,
+                patience=manifest.patience,
+            )
+        )
+        self.wake = asyncio.Event()
+        self.heard: list[JobProgress] = []
+        self.followers: set[PeerId] = set()
+        self.graphs: asyncio.Future[tuple[Graph, Graph]] = asyncio.get_running_loop().create_future()
+        self.told_at = 0.0
+
+
+class Coordinator:
+    """Coordinates the jobs whose manifest names this peer first."""
+
+    def __init__(self, context: Context, jobs: Jobs, blocks: JobBlocks) -> None:
+        self._context = context
+        self._jobs = jobs
+        self._blocks = blocks
+        self._running: dict[JobId, _Running] = {}
+        jobs.on_job.append(self._on_job)
+        jobs.on_cancel.append(self._on_cancel)
+
+    def plan(self, job: JobId) -> Plan | None:
+        """The current plan of a job that is coordinated here."""
+        running = self._running.get(job)
+        return running.machine.plan if running is not None else None
+
+    def on_down(self, peer: PeerId, reason: str) -> None:
+        """A link ended: its peer holds nothing any more."""
+        for running in tuple(self._running.values()):
+            running.followers.discard(peer)
+            self._feed(running, PeerLeft(peer=peer, reason=reason))
+
+    def on_up(self, peer: PeerId) -> None:
+        """A link is up: tell it where the jobs are."""
+        for running in self._running.values():
+            self._context.send(peer, self._notice(running))
+
+    def handle(self, sender: PeerId, message: Message, payload: memoryview) -> bool:
+        """Take a message of the coordination flow; False for any other."""
+        del payload
+        match message:
+            case Offer():
+                resources = Resources(peer=sender, memory=message.memory, flops=message.flops)
+                return self._deliver(message.job, OfferArrived(resources=resources))
+            case StageReady():
+                generation = Generation(message.generation)
+                loaded = StageLoaded(peer=sender, generation=generation, stage=message.stage)
+                return self._deliver(message.job, loaded)
+            case StageFailed():
+                lost = StageLost(
+                    peer=sender,
+                    generation=Generation(message.generation),
+                    stage=message.stage,
+                    sentence=message.sentence,
+                )
+                return self._deliver(message.job, lost)
+            case StageResult():
+                result = ResultHeard(
+                    peer=sender,
+                    generation=Generation(message.generation),
+                    stage=message.stage,
+                    tensors=message.tensors,
+                )
+                return self._deliver(message.job, result)
+            case JobProgress():
+                return self._advanced(sender, message)
+            case JobFollow():
+                return self._followed(sender, message)
+            case _:
+                return False
+
+    def _deliver(self, job: str, event: Event) -> bool:
+        """To the job's machine; a message for a job that is not coordinated here has no effect."""
+        running = self._running.get(JobId(job))
+        if running is not None:
+            self._feed(running, event)
+        return True
+
+    def _on_job(self, job: Job) -> None:
+        if job.coordinator != self._context.identity.peer or job.ended:
+            return
+        running = self._running[job.id] = _Running(job)
+        self._context.tasks.create_task(self._watch(running), name=f"coordinate {short(job.id)}")
+        self._context.tasks.create_task(self._replicate(running), name=f"replicate {short(job.id)}")
+        self._feed(running, Begin())
+
+    def _on_cancel(self, job: Job) -> None:
+        running = self._running.get(job.id)
+        if running is not None:
+            self._feed(running, Cancelled(sentence=job.sentence))
+
+    async def _watch(self, running: _Running) -> None:
+        """Feed the machine its deadlines until the job has ended."""
+        while not running.job.ended:
+            running.wake.clear()
+            deadline = running.machine.deadline
+            delay = None if deadline is None else max(0.0, deadline - self._context.clock.elapsed())
+            try:
+                async with asyncio.timeout(delay):
+                    await running.wake.wait()
+            except TimeoutError:
+                self._feed(running, Tick())
+
+    async def _replicate(self, running: _Running) -> None:
+        """Copy every block of the job here, graphs first, so that its author may leave (decision D11)."""
+        try:
+            running.graphs.set_result(await self._blocks.graphs(running.job))
+            await self._blocks.fetch(running.job, blobs_of(running.job.manifest))
+        except (FailureError, RemoteProtocolError) as error:
+            self._feed(running, Failed(sentence=str(error)))
+            return
+        running.job.replicas = 1
+        self._tell(running)
+
+    def _feed(self, running: _Running, event: Event) -> None:
+        actions = running.machine.handle(event, now=self._context.clock.elapsed())
+        for action in actions:
+            self._perform(running, action)
+        running.wake.set()
+
+    def _perform(self, running: _Running, action: Action) -> None:
+        match action:
+            case MakePlan():
+                self._context.tasks.create_task(self._plan(running, action), name="plan")
+            case IssuePlan(plan=plan):
+                envelope = seal(self._context.identity, PLAN, msgspec.msgpack.encode(plan))
+                self._context.story.tell("plan", "; ".join(plan.explanation[:1]))
+                self._broadcast(PlanIssue(plan=envelope))
+            case StartPlan(plan=plan):
+                start = PlanStart(job=plan.job, generation=plan.generation)
+                for holder in dict.fromkeys(stage.holder for stage in plan.stages):
+                    self._context.send(PeerId(holder), start)
+            case KeepWeights(tensors=tensors):
+                self._context.tasks.create_task(self._keep(running, tensors), name="keep weights")
+            case Tell():
+                self._tell(running)
+            case _:
+                assert_never(action)
+
+    async def _plan(self, running: _Running, action: MakePlan) -> None:
+        train, evaluate = await asyncio.shield(running.graphs)
+        manifest = running.job.manifest
+        offers = [PeerOffer(peer=o.peer, memory=o.memory, flops=o.flops) for o in action.offers]
+        try:
+            plan = await asyncio.to_thread(
+                make_plan,
+                running.job.id,
+                train,
+                evaluate,
+                offers,
+                optimizer=manifest.optimizer,
+                micro_batches=manifest.micro_batches,
+            )
+        except CapacityError as error:
+            self._feed(running, PlanImpossible(sentence=str(error)))
+        else:
+            self._feed(running, PlanMade(plan=plan))
+
+    async def _keep(self, running: _Running, tensors: tuple[TensorBlob, ...]) -> None:
+        try:
+            await self._blocks.fetch(running.job, [tensor.blob for tensor in tensors])
+        except FailureError as error:
+            self._feed(running, Failed(sentence=f"the trained weights could not be collected: {error}"))
+        else:
+            self._feed(running, WeightsKept())
+
+    def _advanced(self, sender: PeerId, progress: JobProgress) -> bool:
+        running = self._running.get(JobId(progress.job))
+        if running is None:
+            return False
+        self._feed(running, ProgressHeard(peer=sender, progress=progress))
+        running.heard.append(progress)
+        running.job.advance(progress, self._context.clock.elapsed())
+        self._jobs.changed(running.job)
+        for follower in running.followers:
+            self._context.send(follower, progress)
+        if self._context.clock.elapsed() - running.told_at >= PROGRESS_SECONDS:
+            self._tell(running)
+        return True
+
+    def _followed(self, sender: PeerId, follow: JobFollow) -> bool:
+        running = self._running.get(JobId(follow.job))
+        if running is None:
+            return True
+        running.followers.add(sender)
+        for progress in running.heard[follow.since :]:
+            self._context.send(sender, progress)
+        self._context.send(sender, self._notice(running))
+        return True
+
+    def _tell(self, running: _Running) -> None:
+        found = running.machine.statistics()
+        job, now = running.job, self._context.clock.elapsed()
+        wall = self._context.clock.wall()
+        changed = job.state != found.state
+        job.state, job.sentence = found.state, found.sentence
+        job.since = wall - (now - found.since)
+        job.until = wall + (found.until - now) if found.until else 0.0
+        job.step, job.held_out, job.weights = found.step, found.held_out, running.machine.weights
+        if found.state != "done":
+            job.weights = ()
+        running.told_at = now
+        if changed:
+            self._context.story.tell(
+                "job", f"job {short(job.id)} is {job.state}: {job.sentence}".rstrip(": ")
+            )
+        self._broadcast(self._notice(running))
+        self._jobs.changed(job)
+
+    def _notice(self, running: _Running) -> JobNotice:
+        job = running.job
+        return JobNotice(
+            job=job.id,
+            state=job.state,
+            sentence=job.sentence,
+            since=job.since,
+            until=job.until,
+            step=job.step,
+            weights=job.weights,
+            held_out=job.held_out,
+            replicas=job.replicas,
+        )
+
+    def _broadcast(self, message: Message) -> None:
+        for peer in self._context.peers():
+            self._context.send(peer, message)
+        self._context.send(self._context.identity.peer, message)

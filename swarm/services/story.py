@@ -1,0 +1,44 @@
+"""What happened lately, in sentences: the ``events`` of ``GET /status`` and the log say the same."""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from swarm.clock import Clock
+from swarm.ids import PeerId
+from swarm.log import Log
+
+KEPT: Final = 200
+"""Events kept in memory; a night of a peer's life is a few dozen."""
+
+Kind = Literal["joined", "linked", "left", "job", "plan", "training", "refused", "trouble"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happening:
+    """One event. ``wall`` is seconds since 1970 UTC; ``peer`` is whom it is about, or empty."""
+
+    wall: float
+    kind: Kind
+    sentence: str
+    peer: str = ""
+
+
+class Story:
+    """The last events of this node, newest last."""
+
+    def __init__(self, clock: Clock, log: Log) -> None:
+        self._clock = clock
+        self._log = log
+        self._events: deque[Happening] = deque(maxlen=KEPT)
+
+    def tell(self, kind: Kind, sentence: str, *, peer: PeerId | None = None) -> None:
+        """Add an event and log it."""
+        event = Happening(wall=self._clock.wall(), kind=kind, sentence=sentence, peer=peer or "")
+        self._events.append(event)
+        level = self._log.warning if kind in {"trouble", "refused"} else self._log.info
+        level(sentence, **({"peer": peer} if peer else {}))
+
+    def events(self) -> tuple[Happening, ...]:
+        """All that is kept, oldest first."""
+        return tuple(self._events)
