@@ -19,7 +19,7 @@ from swarm.identity.files import make_private_folder, read_state, sync_folder, w
 from swarm.identity.invite import Invite
 from swarm.identity.issued import IssuedInvite, append_issued, read_issued
 from swarm.identity.keys import KEY_BYTES, PrivateKey, load_key, save_key
-from swarm.identity.profile import MAX_NAME_LENGTH, is_swarm_name, read_authority
+from swarm.identity.profile import MAX_NAME_BYTES, is_swarm_name, read_authority
 from swarm.identity.rights import CONTRIBUTE_ONLY, Right
 from swarm.identity.terms import InviteTerms, check_terms, door_digest
 from swarm.ids import SwarmId, swarm_id
@@ -65,7 +65,7 @@ class Authority:
         if not is_swarm_name(name):
             raise MisuseError(
                 f"{name!r} cannot be a swarm's name: use letters and digits, with . _ - between them, "
-                f"at most {MAX_NAME_LENGTH}"
+                f"at most {MAX_NAME_BYTES} bytes"
             )
         key = PrivateKey.generate()
         certificate = make_authority(key, name, now=now)

@@ -22,6 +22,10 @@ MAX_ADDRESSES: Final = 8
 """Bootstrap addresses in one invite."""
 MAX_ADDRESS_LENGTH: Final = 262
 """A host name of 253 characters, brackets, a colon and a port."""
+MAX_FILE_BYTES: Final = 4 * MAX_TEXT_LENGTH
+"""Bytes of a file that are read: the longest text in the widest encoding."""
+MAX_SHOWN_LENGTH: Final = 60
+"""Characters of a wrong argument that are repeated to the person."""
 
 _ADDRESS: Final = re.compile(r"[!-~]+:(\d{1,5})", re.ASCII)
 _Certificate = Annotated[bytes, Meta(max_length=MAX_CERTIFICATE_BYTES)]
@@ -145,7 +149,9 @@ def check_addresses(addresses: tuple[str, ...]) -> tuple[str, ...]:
     for address in addresses:
         match = _ADDRESS.fullmatch(address)
         if match is None or len(address) > MAX_ADDRESS_LENGTH or not 0 < int(match[1]) < 2**16:
-            raise MisuseError(f"{address[:80]!r} is not an address: write HOST:PORT or [IPV6]:PORT")
+            raise MisuseError(
+                f"{address[:MAX_SHOWN_LENGTH]!r} is not an address: write HOST:PORT or [IPV6]:PORT"
+            )
     unique = tuple(dict.fromkeys(addresses))
     if len(unique) > MAX_ADDRESSES:
         raise MisuseError(f"an invite holds at most {MAX_ADDRESSES} addresses, not {len(unique)}")
@@ -158,12 +164,20 @@ def read_invite(source: str) -> Invite:
     Raises MisuseError that says what is wrong with it.
     """
     if source.strip() == "-":
-        return Invite.decode(_read_standard_input())
+        return _decode_from("standard input", _read_standard_input())
     if _is_file(source):
-        return Invite.decode(_read_file(Path(source)))
-    if not looks_like_invite(source) and len(source) <= MAX_ADDRESS_LENGTH:
-        raise MisuseError(f"{source!r} is neither an invite (one begins with swarm1) nor a file")
+        return _decode_from(source, _read_file(Path(source)))
+    if not looks_like_invite(source):
+        shown = source if len(source) <= MAX_SHOWN_LENGTH else source[:MAX_SHOWN_LENGTH] + "..."
+        raise MisuseError(f"{shown!r} is neither an invite (one begins with swarm1) nor a file")
     return Invite.decode(source)
+
+
+def _decode_from(place: str, text: str) -> Invite:
+    try:
+        return Invite.decode(text)
+    except MisuseError as error:
+        raise MisuseError(f"{place}: {error}") from None
 
 
 def _read_standard_input() -> str:
@@ -171,24 +185,28 @@ def _read_standard_input() -> str:
         raise MisuseError("there is no standard input to read the invite from: give it as a string or a file")
     try:
         # A person who pastes at a terminal ends with Enter, not with an end of file.
-        return sys.stdin.readline(MAX_TEXT_LENGTH) if sys.stdin.isatty() else sys.stdin.read(MAX_TEXT_LENGTH)
-    except (OSError, ValueError) as error:
-        raise MisuseError(f"the invite on standard input cannot be read: {error}") from None
+        read = sys.stdin.buffer.readline if sys.stdin.isatty() else sys.stdin.buffer.read
+        return _text(read(MAX_FILE_BYTES))
+    except OSError as error:
+        raise MisuseError(f"the invite on standard input cannot be read: {error.strerror}") from None
 
 
 def _is_file(source: str) -> bool:
     try:
-        return Path(source).is_file()
-    except (OSError, ValueError):  # too long for a name, or with a zero byte: a string then
+        return Path(source).exists() and not Path(source).is_dir()
+    except (OSError, ValueError):  # too long for a name, or with a zero byte in it: no path
         return False
 
 
 def _read_file(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            data = file.read(4 * MAX_TEXT_LENGTH)
+            return _text(file.read(MAX_FILE_BYTES))
     except OSError as error:
         raise MisuseError(f"the invite file {path} cannot be read: {error.strerror}") from None
+
+
+def _text(data: bytes) -> str:
     # Redirecting output in Windows PowerShell writes UTF-16 with a byte order mark.
     encoding = "utf-16" if data[:2] in {b"\xff\xfe", b"\xfe\xff"} else "utf-8-sig"
     return data.decode(encoding, errors="replace")

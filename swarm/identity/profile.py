@@ -12,7 +12,8 @@ from typing import Final, TypeVar
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, SignatureAlgorithmOID
+from cryptography.utils import CryptographyDeprecationWarning
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from swarm.errors import LocalError, RemoteRefusalError
 from swarm.identity.certificates import key_identifier
@@ -23,8 +24,30 @@ from swarm.ids import peer_id
 BAD_CERTIFICATE: Final = "bad-certificate"
 MAX_CERTIFICATE_BYTES: Final = 2048
 """Bytes of one DER certificate; ours have about 450."""
-MAX_NAME_LENGTH: Final = 64
-"""Characters of a swarm's name: the bound of a common name (RFC 5280, appendix A.1)."""
+MAX_NAME_BYTES: Final = 64
+"""Bytes of a swarm's name in UTF-8: the bound of a common name (RFC 5280, appendix A.1)."""
+
+_PARSE_ERRORS: Final = (
+    ValueError,
+    TypeError,
+    OverflowError,
+    UnsupportedAlgorithm,
+    x509.InvalidVersion,
+    x509.DuplicateExtension,
+    x509.UnsupportedGeneralNameType,
+    CryptographyDeprecationWarning,
+)
+"""What cryptography raises on bytes that are no certificate, or on one of a kind that it does not know.
+
+The warning is raised in processes where warnings are errors; the faults behind it will be errors everywhere.
+"""
+
+_ED25519_SIGNATURE_FOLLOWS: Final = bytes.fromhex("300506032b6570" + "034100")
+"""DER of the algorithm Ed25519, and of a bit string of 64 bytes without unused bits.
+
+cryptography takes a count of unused bits that happen to be zero, a part of the certificate that nobody signs;
+so two encodings would be one certificate.
+"""
 
 ExtensionT = TypeVar("ExtensionT", bound=x509.ExtensionType)
 
@@ -105,10 +128,11 @@ def is_swarm_name(name: str) -> bool:
     So it can be typed without quotes, be a folder's name everywhere, and hide nothing on a screen.
     """
     return (
-        0 < len(name) <= MAX_NAME_LENGTH
+        bool(name)
         and name[0].isalnum()
         and name[-1].isalnum()
         and all(character.isalnum() or character in "._-" for character in name)
+        and len(name.encode()) <= MAX_NAME_BYTES
     )
 
 
@@ -118,11 +142,11 @@ def _read(der: bytes, what: str) -> tuple[x509.Certificate, Certificate]:
     try:
         x = x509.load_der_x509_certificate(der)
         key = x.public_key()
-        if (
-            not isinstance(key, Ed25519PublicKey)
-            or x.signature_algorithm_oid != SignatureAlgorithmOID.ED25519
-        ):
+        before_signature = der[: -len(x.signature)]
+        if not isinstance(key, Ed25519PublicKey) or not before_signature.endswith(_ED25519_SIGNATURE_FOLLOWS):
             raise _bad(what, "is not made with Ed25519")
+        if x.serial_number <= 0:
+            raise _bad(what, "has a serial number that is not positive")
         _require_known_extensions(x, what)
         certificate = Certificate(
             subject=_common_name(x.subject, what),
@@ -134,7 +158,7 @@ def _read(der: bytes, what: str) -> tuple[x509.Certificate, Certificate]:
             signed=x.tbs_certificate_bytes,
             signature=x.signature,
         )
-    except (ValueError, TypeError, OverflowError, UnsupportedAlgorithm, x509.DuplicateExtension) as error:
+    except _PARSE_ERRORS as error:
         raise _bad(what, f"does not parse ({type(error).__name__})") from None
     subject_identifier = _extension(x, x509.SubjectKeyIdentifier, what, critical=False)
     if subject_identifier.key_identifier != key_identifier(certificate.public_key):
