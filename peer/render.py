@@ -72,7 +72,7 @@ def render_job(job: JobStatus, now: float) -> Group:
         (clean(job.name), "bold"),
         f" {short(job.id)}  ",
         (job.state, _STYLES.get(job.state, "yellow")),
-        (f" for {shown_span(now - job.since)}", "dim"),
+        (f" ({shown_span(now - job.since)})", "dim"),
         f"  {clean(job.sentence)}" if job.sentence else "",
     )
     facts = Text.assemble(

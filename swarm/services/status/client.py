@@ -81,7 +81,7 @@ class StatusClient:
                     answer += chunk
                     if len(answer) > MAX_ANSWER_BYTES:
                         raise FailureError(f"what answers at {self._url} sends too much for a status")
-        except aiohttp.InvalidURL:
+        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError):
             raise MisuseError(f"{self._url} is not an address: write http://HOST:PORT") from None
         except TimeoutError:
             raise FailureError(f"nothing answers at {self._url} within {seconds or 0:.0f} s") from None

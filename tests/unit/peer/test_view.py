@@ -1,0 +1,129 @@
+"""The live view redraws in place and leaves the terminal whole; the line view is sparing."""
+
+import io
+import logging
+import sys
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from peer.view import LOG_SECONDS, LineView, LiveView, make_view
+from swarm.log import configure
+from swarm.testing.status import MOMENT, SampleSource, sample_status
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "peer.view"]
+
+
+@pytest.fixture
+def source(caplog: pytest.LogCaptureFixture) -> SampleSource:
+    caplog.set_level(logging.INFO, logger="peer.view")
+    return SampleSource()
+
+
+class TestLines:
+    """Where standard error is no terminal."""
+
+    def test_a_state_is_told_once(self, source: SampleSource, caplog: pytest.LogCaptureFixture) -> None:
+        view = LineView()
+        source.replace(waiting=None)
+        [job] = source.document.jobs
+        for state in ("waiting", "waiting", "loading", "loading", "done", "done"):
+            source.replace(jobs=(msgspec.structs.replace(job, state=state),))
+            view.update(source.document, MOMENT)
+        assert lines(caplog) == ["job", "job", "job"]
+
+    def test_progress_is_told_every_few_seconds(
+        self, source: SampleSource, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        view = LineView()
+        source.replace(waiting=None)
+        for half in range(int(LOG_SECONDS * 2 * 4)):
+            view.update(source.document, MOMENT + half / 2)
+        assert lines(caplog) == ["job"] + ["training"] * 4
+
+    def test_a_new_reason_to_wait_is_told_once(
+        self, source: SampleSource, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        view = LineView()
+        source.replace(jobs=())
+        view.update(source.document, MOMENT)
+        view.update(source.document, MOMENT + 1)
+        source.replace(waiting=None)
+        view.update(source.document, MOMENT + 2)
+        source.replace(waiting=sample_status().waiting)
+        view.update(source.document, MOMENT + 3)
+        assert lines(caplog) == ["waiting", "waiting"]
+
+    def test_jobs_that_are_forgotten_take_no_memory(self, source: SampleSource) -> None:
+        view = LineView()
+        [job] = source.document.jobs
+        for number in range(50):
+            source.replace(jobs=(msgspec.structs.replace(job, id=f"{number:052d}"),))
+            view.update(source.document, MOMENT)
+            view.update(source.document, MOMENT + LOG_SECONDS * (number + 1))
+        assert len(view._states) == len(view._logged) == 1
+
+
+class TestLive:
+    """On a terminal."""
+
+    def console(self) -> tuple[Console, io.StringIO]:
+        file = io.StringIO()
+        return Console(file=file, force_terminal=True, width=120, color_system=None), file
+
+    def test_it_shows_the_running_job_and_the_status_address(self) -> None:
+        console, file = self.console()
+        with LiveView(console, "http://127.0.0.1:5/") as view:
+            view.update(sample_status(), MOMENT)
+        text = file.getvalue()
+        for part in (
+            "lab",
+            "http://127.0.0.1:5/",
+            "step 30/200",
+            "bbbbbbbb",
+            "bbbbbbbb left: Ctrl+C",
+            "1 linked",
+        ):
+            assert part in text, part
+
+    def test_the_cursor_comes_back_whatever_ends_it(self) -> None:
+        console, file = self.console()
+
+        def interrupted() -> None:
+            with LiveView(console, "") as view:
+                view.update(sample_status(), MOMENT)
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        text = file.getvalue()
+        assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")
+
+    def test_log_lines_scroll_above_it_and_the_log_is_given_back(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        root = logging.getLogger()
+        monkeypatch.setattr(root, "handlers", list(root.handlers))
+        level = root.level
+        console, file = self.console()
+        monkeypatch.setattr(sys, "stderr", io.StringIO())
+        stderr = sys.stderr
+        configure("info")
+        try:
+            with LiveView(console, "") as view:
+                view.update(sample_status(), MOMENT)
+                logging.getLogger("swarm.test").warning("a word in between")
+            assert "a word in between" in file.getvalue()
+            [handler] = root.handlers
+            assert isinstance(handler, logging.StreamHandler)
+            assert handler.stream is stderr
+        finally:
+            root.setLevel(level)
+
+
+def test_a_pipe_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert isinstance(make_view(""), LineView)
