@@ -7,29 +7,37 @@ from swarm.wire.frames import CloseCode
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.hello import Accept, Hello, RefusalCode
 
-EndCode = RefusalCode | Literal["leaving", "protocol", "duplicate", "fault", "lost", "silent"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """Why a link ended: who ended it, a code for programs, a sentence for people."""
+    """Why a link ended: who ended it, a code for programs, a sentence for people.
+
+    ``code`` is a RefusalCode, the name of a CloseCode in lower case, or ``lost`` or ``silent``.
+    """
 
     by: Literal["us", "them", "network"]
-    code: EndCode
+    code: str
     sentence: str
     refusal: bool = False
     """Whether it was refused, before it was up."""
 
     def __str__(self) -> str:
+        """With the other side as its subject."""
         match self.by:
-            case "us" | "network":
+            case "network":
                 return self.sentence
+            case "us" if self.refusal:
+                return f"was refused: {self.sentence}"
+            case "us" if self.code == "protocol":
+                return f"broke the protocol: {self.sentence}"
+            case "us":
+                return f"was hung up on: {self.sentence}"
             case "them" if self.refusal:
-                return f"it refused: {self.sentence}"
+                return f"refused this peer: {self.sentence}"
             case "them" if self.code == "protocol":
-                return f"it says that we broke the protocol: {self.sentence}"
+                return f"says that this peer broke the protocol: {self.sentence}"
             case _:
-                return f"it left: {self.sentence}" if self.sentence else "it left"
+                return f"left: {self.sentence}" if self.sentence else "left"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +116,10 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The channel ended, and why."""
+    """The channel ended, and why. ``code`` is that of a refusal where TLS was the one to refuse."""
 
     sentence: str
+    code: str = ""
 
 
 Event = Received | Writable | Tick | Post | Withdraw | Abandon | Welcome | Refuse | Probe | Close | Lost
@@ -132,7 +141,7 @@ class Up:
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """The other side begins a payload of ``size`` bytes; :class:`Abandon` it before reading on, or take it."""
+    """The other side begins a payload of ``size`` bytes. :class:`Abandon` it now, or it is received."""
 
     stream: int
     message: Message
@@ -176,13 +185,18 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """The session is over. Flush the channel if ``end.by`` is us, and drop it. Nothing follows."""
+class Down:
+    """The link carries nothing any more, and why. At most last words are still to be written."""
 
     end: End
 
 
-Action = Judge | Up | Offered | Deliver | Write | Sent | Unwanted | Answered | Ended
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Nothing is left to do but to let the channel send what it has, and drop it."""
+
+
+Action = Judge | Up | Offered | Deliver | Write | Sent | Unwanted | Answered | Down | Ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

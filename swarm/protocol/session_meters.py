@@ -60,7 +60,7 @@ class Liveness:
         self._next_beat = now + self.interval
 
     def tick(self, now: float) -> Literal["wait", "dead"]:
-        """Count a heartbeat without a byte, if one is over; asks for a ping, or says that all hope is gone."""
+        """Count a heartbeat without a byte, if one is over; asks for a ping, or gives up."""
         if now < self._next_beat:
             return "wait"
         self._missed += 1

@@ -7,8 +7,9 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
+from swarm.ids import DIGEST_LENGTH
 from swarm.wire.limits import MAX_ADDRESS_LENGTH, MAX_ADDRESSES, MAX_CERTIFICATE_BYTES
-from swarm.wire.messages.base import Count, LongId, Message, Sentence, ShortId
+from swarm.wire.messages.base import Count, Message, Sentence, ShortId
 
 PROTOCOL_VERSION: int = 1
 """The version this program speaks; it also understands all down to ``OLDEST_VERSION``."""
@@ -19,6 +20,8 @@ Address = Annotated[str, Meta(min_length=3, max_length=MAX_ADDRESS_LENGTH)]
 Addresses = Annotated[tuple[Address, ...], Meta(max_length=MAX_ADDRESSES)]
 Certificate = Annotated[bytes, Meta(max_length=MAX_CERTIFICATE_BYTES)]
 ShortText = Annotated[str, Meta(max_length=100)]
+LongIdOrNone = Annotated[str, Meta(pattern=f"^([a-z2-7]{{{DIGEST_LENGTH}}})?$")]
+"""A digest, or the empty string."""
 
 
 class Capabilities(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
@@ -32,7 +35,7 @@ class Capabilities(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     memory: Count
     device: ShortText
     torch: ShortText
-    operators: LongId | Literal[""]
+    operators: LongIdOrNone
     like: Annotated[str, Meta(max_length=300)]
 
 

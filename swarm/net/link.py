@@ -1,0 +1,345 @@
+"""A link: a session on a byte channel (decision D3). Bytes in, feed, perform what came out."""
+
+import asyncio
+from typing import Final, Protocol, assert_never
+
+from swarm.clock import Clock
+from swarm.errors import LinkLostError, RemoteError, RemoteProtocolError, RemoteRefusalError
+from swarm.identity.chain import Member
+from swarm.ids import PeerId, short
+from swarm.net.address import Address
+from swarm.net.channel import ByteChannel
+from swarm.protocol.session import Session
+from swarm.protocol.session_events import (
+    Abandon,
+    Action,
+    Answered,
+    Close,
+    Deliver,
+    Down,
+    End,
+    Ended,
+    Event,
+    Judge,
+    Lost,
+    Offered,
+    Post,
+    Probe,
+    Received,
+    Sent,
+    SessionStatistics,
+    Tick,
+    Unwanted,
+    Up,
+    Withdraw,
+    Writable,
+    Write,
+)
+from swarm.wire.frames import Buffer, CloseCode
+from swarm.wire.messages.base import Message
+from swarm.wire.messages.hello import Accept, Hello
+
+TURN_BYTES: Final = 4 * 1024 * 1024
+"""Bytes that one link moves each way before the others have their turn."""
+FLUSH_SECONDS: Final = 2.0
+"""How long the last words of a link may take."""
+
+_NO_BYTES: Final = memoryview(b"")
+
+
+class LinkOwner(Protocol):
+    """Who decides about links, and is told of them. Called synchronously, in order."""
+
+    def handle_hello(self, link: "Link", hello: Hello) -> None:
+        """The other side has introduced itself: feed a Welcome or a Refuse, now or later."""
+        ...
+
+    def handle_up(self, link: "Link") -> None:
+        """Both sides have accepted."""
+        ...
+
+    def handle_answer(self, link: "Link") -> None:
+        """The other side has answered a probe."""
+        ...
+
+    def handle_offer(self, link: "Link", message: Message, size: int) -> str:
+        """A payload begins: empty to take it, else why it is not wanted."""
+        ...
+
+    def handle_down(self, link: "Link", end: End) -> None:
+        """It carries nothing any more; it may not even have been up."""
+        ...
+
+    def handle_message(self, link: "Link", message: Message, payload: memoryview) -> None:
+        """A whole message came; RemoteProtocolError ends the link and is charged to the peer."""
+        ...
+
+
+class Sending:
+    """A message on its way out."""
+
+    __slots__ = ("_error", "_link", "_sent", "_waiter", "key")
+
+    def __init__(self, link: "Link", key: int) -> None:
+        self.key = key
+        self._link = link
+        self._sent = False
+        self._error: Exception | None = None
+        self._waiter: asyncio.Event | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to send, for better or worse."""
+        return self._sent or self._error is not None
+
+    def cancel(self) -> None:
+        """Stop sending. The receiver never sees the message, unless all of it was sent already."""
+        if not self.done:
+            self._link.withdraw(self)
+
+    async def wait(self) -> None:
+        """Return when the last byte was given to TLS.
+
+        Raises LinkLostError where the link ended before or the sending was cancelled, RemoteRefusalError
+        where the receiver does not want it.
+        """
+        if not self.done:
+            self._waiter = self._waiter or asyncio.Event()
+            await self._waiter.wait()
+        if self._error is not None:
+            raise self._error
+
+    def settle(self, error: Exception | None) -> None:
+        """It is over; called by the link."""
+        self._sent, self._error = error is None, error
+        if self._waiter is not None:
+            self._waiter.set()
+
+
+class Link:
+    """One link to another peer. Made and owned by a pool; given to services once it is up.
+
+    ``dialed`` says whether this peer made the call, ``address`` is where the other one was called or called
+    from, ``path`` how it is reached. ``member`` is the other peer as its certificates prove, ``hello`` and
+    ``accept`` are what it sent; they are there once the link is up.
+    """
+
+    path: str = "direct"
+    member: Member
+    hello: Hello
+    accept: Accept
+
+    def __init__(
+        self,
+        channel: ByteChannel,
+        session: Session,
+        *,
+        owner: LinkOwner,
+        clock: Clock,
+        address: str,
+    ) -> None:
+        self.address = address
+        self.dialed = channel.dialed
+        self._channel = channel
+        self._session = session
+        self._owner = owner
+        self._clock = clock
+        self._ready = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._sendings: dict[int, Sending] = {}
+        self._last_key = 0
+        self._frame_bytes = 0
+        self._closed = asyncio.Event()
+
+    @property
+    def peer(self) -> PeerId:
+        """The other peer."""
+        return self.member.peer
+
+    @property
+    def remote(self) -> Address:
+        """The numeric address that the other side has, or shows."""
+        return self._channel.remote
+
+    @property
+    def certificate(self) -> bytes:
+        """The certificate (DER) whose key the other side has proved to hold."""
+        return self._channel.certificate
+
+    @property
+    def end(self) -> End | None:
+        """Why the link has ended or is about to; None while it lives."""
+        return self._session.end
+
+    def post(self, message: Message, payload: Buffer = b"") -> Sending:
+        """Send ``message`` with ``payload``, whose bytes must not change until that is done. Never blocks.
+
+        What waits to be sent is bounded by what callers keep in flight. Messages without a payload arrive in
+        the order of their posting and overtake payloads; payloads share the link in turns. Raises
+        LinkLostError when the link has ended, LocalError for a message that no receiver takes.
+        """
+        self._last_key += 1
+        sending = Sending(self, self._last_key)
+        view = memoryview(payload)
+        view = view.cast("B") if view.nbytes else _NO_BYTES
+        self.feed(Post(sending.key, message, view))
+        self._sendings[sending.key] = sending
+        return sending
+
+    def withdraw(self, sending: Sending) -> None:
+        """Stop a sending; see :meth:`Sending.cancel`."""
+        if self._sendings.pop(sending.key, None) is not None:
+            self.feed(Withdraw(sending.key))
+            sending.settle(LinkLostError("the sending was cancelled"))
+
+    def probe(self) -> None:
+        """Ask the other side for a sign of life."""
+        self.feed(Probe())
+
+    async def aclose(self, reason: str, code: CloseCode = CloseCode.LEAVING) -> None:
+        """Say goodbye, and return when that has arrived or two seconds have passed."""
+        self.feed(Close(code, reason))
+        await self.wait_closed()
+
+    async def wait_closed(self) -> None:
+        """Return when the link has ended, last words included."""
+        await self._closed.wait()
+
+    def statistics(self) -> SessionStatistics:
+        """Bytes, rates, times; see SessionStatistics for the units."""
+        return self._session.statistics()
+
+    def __str__(self) -> str:
+        peer = short(self.member.peer) if hasattr(self, "member") else "somebody"
+        return f"link with {peer} at {self.address}: {self._session}"
+
+    def feed(self, event: Event) -> None:
+        """Give the session an event, and perform what it answers. Errors of services pass through."""
+        self._ready.set()
+        for action in self._session.handle(event, now=self._clock.elapsed()):
+            self._perform(action)
+
+    async def run(self) -> None:
+        """Carry the link until it ends. To be called once, by the owner's task."""
+        self._channel.wake = self._ready.set
+        try:
+            while self._session.state != "ended":
+                self._ready.clear()
+                busy = self._pull() | self._push()
+                self._tick()
+                if busy:
+                    await asyncio.sleep(0)
+                else:
+                    self._arm()
+                    await self._ready.wait()
+            if self.end is not None and self.end.by == "us":
+                await self._channel.aclose(FLUSH_SECONDS)
+        finally:
+            self._release()
+
+    def _pull(self) -> bool:
+        """Receive what is there; returns whether more may be."""
+        channel, session = self._channel, self._session
+        moved = 0
+        while moved < TURN_BYTES and session.state != "ended":
+            count = channel.receive_into(session.reading)
+            if not count:
+                if channel.ended is not None:
+                    self.feed(_lost(channel.ended))
+                return False
+            moved += count
+            self.feed(Received(count))
+        return session.state != "ended"
+
+    def _push(self) -> bool:
+        """Send while the channel takes more; returns whether more could go at once."""
+        channel, session = self._channel, self._session
+        moved = 0
+        while channel.writable and session.wants_to_write:
+            before = channel.unsent
+            self.feed(Writable(before))
+            moved += session.bulk_frame_bytes
+            if moved >= TURN_BYTES:
+                return True
+        if session.bulk_frame_bytes != self._frame_bytes:
+            self._frame_bytes = session.bulk_frame_bytes
+            channel.limit_unsent(self._frame_bytes)
+        return False
+
+    def _tick(self) -> None:
+        if self._clock.elapsed() >= self._session.deadline:
+            self.feed(Tick())
+
+    def _arm(self) -> None:
+        """See to it that the deadline wakes the link. One timer, which may also fire early."""
+        loop = asyncio.get_running_loop()
+        due = loop.time() + max(self._session.deadline - self._clock.elapsed(), 0.0)
+        if self._timer is not None:
+            if not self._timer.cancelled() and loop.time() < self._timer.when() <= due:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_at(due, self._ready.set)
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case Write():
+                self._channel.send(action.head, action.body)
+            case Deliver():
+                self._deliver(action)
+            case Sent():
+                self._settle(action.key, None)
+            case Unwanted():
+                self._settle(action.key, RemoteRefusalError("unwanted", action.sentence))
+            case Judge() | Up() | Offered() | Answered() | Down():
+                self._consult(action)
+            case Ended():
+                self._ready.set()
+            case _:
+                assert_never(action)
+
+    def _consult(self, action: Judge | Up | Offered | Answered | Down) -> None:
+        match action:
+            case Judge():
+                self._owner.handle_hello(self, action.hello)
+            case Up():
+                self.accept = action.accept
+                self._owner.handle_up(self)
+            case Offered():
+                sentence = self._owner.handle_offer(self, action.message, action.size)
+                if sentence:
+                    self.feed(Abandon(action.stream, sentence))
+            case Answered():
+                self._owner.handle_answer(self)
+            case Down():
+                self._fail_sendings(action.end)
+                self._owner.handle_down(self, action.end)
+            case _:
+                assert_never(action)
+
+    def _deliver(self, action: Deliver) -> None:
+        try:
+            self._owner.handle_message(self, action.message, action.payload)
+        except RemoteProtocolError as error:
+            self.feed(Close(CloseCode.PROTOCOL, str(error)))
+
+    def _settle(self, key: int, error: Exception | None) -> None:
+        sending = self._sendings.pop(key, None)
+        if sending is not None:
+            sending.settle(error)
+
+    def _fail_sendings(self, end: End) -> None:
+        sendings, self._sendings = self._sendings, {}
+        for sending in sendings.values():
+            sending.settle(LinkLostError(str(end)))
+
+    def _release(self) -> None:
+        """Leave nothing behind, however ``run`` ended."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._channel.abort()
+        self.feed(Lost("the link was dropped"))
+        self._closed.set()
+
+
+def _lost(error: RemoteError) -> Lost:
+    return Lost(str(error), error.code) if isinstance(error, RemoteRefusalError) else Lost(str(error))

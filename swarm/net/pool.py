@@ -1,0 +1,437 @@
+"""The pool: all links of one peer. It listens, calls, welcomes, and keeps one link per pair (decision D3)."""
+
+import asyncio
+import contextlib
+import math
+import os
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType, TracebackType
+from typing import Any, Final, Protocol, Self, assert_never
+
+from swarm.clock import Clock
+from swarm.errors import LinkLostError, LocalError, RemoteError, RemoteProtocolError, RemoteRefusalError
+from swarm.identity.chain import Member
+from swarm.identity.door import door_proof
+from swarm.identity.membership import Identity, TlsFiles
+from swarm.identity.profile import read_leaf
+from swarm.identity.uses import UseLedger
+from swarm.ids import PeerId, peer_id, short
+from swarm.log import get_log
+from swarm.net.address import Address
+from swarm.net.dialing import Answers, connect, shake_hands
+from swarm.net.handshakes import Handshake, Handshakes
+from swarm.net.link import Link
+from swarm.net.network import Listener, Network
+from swarm.net.tls import TlsChannel, make_contexts, make_scratch
+from swarm.protocol.roster import (
+    Action,
+    Admit,
+    AskForLife,
+    Called,
+    Elapsed,
+    Event,
+    Gone,
+    Introduced,
+    LinkKey,
+    Replace,
+    Risen,
+    Roster,
+    SignOfLife,
+    TurnAway,
+)
+from swarm.protocol.session import HELLO_SECONDS, Session
+from swarm.protocol.session_events import Close, End, Refuse, Welcome
+from swarm.protocol.session_meters import HEARTBEAT_SECONDS
+from swarm.protocol.welcome import Reception, Verdict, refusal_code
+from swarm.wire.frames import CloseCode
+from swarm.wire.limits import MAX_LINKS
+from swarm.wire.messages.base import Message
+from swarm.wire.messages.hello import OLDEST_VERSION, PROTOCOL_VERSION, Capabilities, Hello, Role
+
+log = get_log(__name__)
+
+SHUTDOWN_SECONDS: Final = 1.5
+"""How long goodbyes may take when the pool closes."""
+
+
+class Handlers(Protocol):
+    """What the owner of a pool does about its links; to be inherited from.
+
+    All are called synchronously in the event loop, in order. What they raise ends the pool's task group, but
+    for RemoteProtocolError in ``on_message``, which ends that link and is charged to the peer.
+    """
+
+    def on_up(self, link: Link) -> None:
+        """A link is up."""
+        ...
+
+    def on_down(self, link: Link, reason: str) -> None:
+        """A link that was up has ended. ``reason`` has the peer as its subject: ``left: Ctrl+C``."""
+        ...
+
+    def on_message(self, link: Link, message: Message, payload: memoryview) -> None:
+        """A whole message came. ``payload`` belongs to the handler."""
+        ...
+
+    def on_offer(self, link: Link, message: Message, size: int) -> str:
+        """A payload of ``size`` bytes begins: empty to take it, else a sentence for its sender why not."""
+        return ""
+
+    def on_admitted(self, member: Member) -> None:
+        """The ledger of uses has changed: ``member`` was let in, here or elsewhere. Save it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolConfig:
+    """How a pool behaves."""
+
+    role: Role
+    tls: TlsFiles
+    """Of the identity (``Identity.tls_files``)."""
+    capabilities: Capabilities
+    program: str
+    """Name and version of the program, for people."""
+    listen: tuple[str, int] | None
+    """Host (empty: all addresses of both families) and port (0: any); None does not listen."""
+    boot: bytes = field(default_factory=lambda: os.urandom(8))
+    """Eight random bytes that name this run of the program."""
+    heartbeat: float = HEARTBEAT_SECONDS
+    """Seconds of silence after which a sign of life is asked for; a link is dead after three more."""
+    call_seconds: float = 5.0
+    """How long one address may take to answer a call."""
+    links: int = MAX_LINKS
+    """Links that this peer keeps at most."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Record:
+    """What the pool knows of one link."""
+
+    key: LinkKey
+    peer: PeerId
+    called: "asyncio.Future[Link] | None" = None
+    """Where this peer called: who waits for the link to come up."""
+    handshake: Handshake | None = None
+    """Where the other one called: counts until the link is up."""
+    verdict: Verdict | None = None
+    was_up: bool = False
+
+
+class Pool:
+    """The links of one peer; an asynchronous context manager that owns their tasks.
+
+    ``addresses`` and ``capabilities`` are what later hellos say of this peer; ``reception`` has the identity,
+    the ledger of uses and the epoch key. All may be changed while the pool runs.
+    """
+
+    def __init__(
+        self,
+        config: PoolConfig,
+        *,
+        identity: Identity,
+        network: Network,
+        clock: Clock,
+        handlers: Handlers,
+        ledger: UseLedger | None = None,
+    ) -> None:
+        self.config = config
+        self.reception = Reception(identity, ledger=ledger or UseLedger())
+        self.addresses: tuple[str, ...] = ()
+        self.capabilities = config.capabilities
+        self._network = network
+        self._clock = clock
+        self._handlers = handlers
+        self._contexts = make_contexts(config.tls)
+        self._scratch = make_scratch()
+        self._handshakes = Handshakes()
+        self._roster = Roster(identity.peer, boot=config.boot, limit=config.links)
+        self._roster_changed = asyncio.Event()
+        self._records: dict[Link, _Record] = {}
+        self._by_key: dict[LinkKey, Link] = {}
+        self._links: dict[PeerId, Link] = {}
+        self._risen = asyncio.Event()
+        self._last_key = 0
+        self._listener: Listener | None = None
+        self._tasks = asyncio.TaskGroup()
+        self._owned: set[asyncio.Task[None]] = set()
+        self._closing = False
+
+    @property
+    def identity(self) -> Identity:
+        """This peer; an admission that another member gave is in it at once."""
+        return self.reception.identity
+
+    @property
+    def links(self) -> Mapping[PeerId, Link]:
+        """The links that are up, by peer."""
+        return MappingProxyType(self._links)
+
+    @property
+    def listening(self) -> tuple[Address, ...]:
+        """Where this peer takes calls; empty where it does not listen."""
+        return self._listener.addresses if self._listener is not None else ()
+
+    async def __aenter__(self) -> Self:
+        """Listen. Raises FailureError where that is not possible."""
+        if self.config.listen is not None:
+            self._listener = await self._network.listen(*self.config.listen, self._take_call)
+        await self._tasks.__aenter__()
+        self._own(self._mind_roster())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Say goodbye and end all tasks; raises what a handler raised, else the body's own error passes."""
+        try:
+            await self.aclose("its program ended")
+        finally:
+            await self._tasks.__aexit__(None, None, None)
+
+    async def dial(self, addresses: Sequence[str], expect: PeerId | None = None) -> Link:
+        """A link with whoever answers at the first of ``addresses`` that gives one; ``expect`` says who must.
+
+        Returns the link that there is already, where there is one with that peer. Raises RemoteRefusalError
+        where a peer refused, else FailureError; the text lists each address with what it answered. Raises
+        MisuseError for an address that is none.
+        """
+        answers = Answers()
+        for address in [Address.parse(text) for text in addresses]:
+            if expect is not None and expect in self._links:
+                return self._links[expect]
+            try:
+                return await self._call(address, expect)
+            except RemoteError as error:
+                answers.add(str(address), error)
+        raise answers.error()
+
+    async def aclose(self, reason: str) -> None:
+        """Take no more connections, and end all links with ``reason``, within 1.5 s."""
+        self._closing = True
+        if self._listener is not None:
+            self._listener.close()
+        links = list(self._records)
+        for link in links:
+            link.feed(Close(CloseCode.LEAVING, reason))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SHUTDOWN_SECONDS):
+                for link in links:
+                    await link.wait_closed()
+        for task in list(self._owned):
+            task.cancel()
+
+    # Connections.
+
+    def _own(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._tasks.create_task(work)
+        self._owned.add(task)
+        task.add_done_callback(self._owned.discard)
+
+    def _take_call(self) -> TlsChannel:
+        return TlsChannel(
+            self._contexts,
+            dialed=False,
+            scratch=self._scratch,
+            connected=lambda channel: self._own(self._welcome(channel)),
+        )
+
+    async def _welcome(self, channel: TlsChannel) -> None:
+        """Shake hands with whoever called, and carry the link that comes of it."""
+        handshake = None if self._closing else self._handshakes.begin(channel.remote)
+        if handshake is None:
+            channel.abort()
+            return
+        try:
+            await shake_hands(channel)
+            link = self._launch(channel, address=str(channel.remote), handshake=handshake)
+        except RemoteError as error:
+            log.debug("caller turned away", address=channel.remote, reason=error)
+        else:
+            await self._carry(link)
+        finally:
+            handshake.finish()
+
+    async def _call(self, address: Address, expect: PeerId | None) -> Link:
+        if self._closing:
+            raise LinkLostError("was not called: this program ends")
+        channel = TlsChannel(self._contexts, dialed=True, scratch=self._scratch)
+        await connect(self._network, address, channel, seconds=self.config.call_seconds)
+        called: asyncio.Future[Link] = asyncio.get_running_loop().create_future()
+        link = self._launch(channel, address=str(address), called=called)
+        peer = self._records[link].peer
+        self._own(self._carry(link))
+        if expect is not None and peer != expect:
+            link.feed(Close(CloseCode.LEAVING, "another peer was expected here"))
+            raise RemoteRefusalError("wrong-peer", f"is {short(peer)}, and {short(expect)} was expected")
+        try:
+            return await called
+        except asyncio.CancelledError:
+            link.feed(Close(CloseCode.LEAVING, "the call was given up"))
+            raise
+        except RemoteRefusalError as error:
+            if error.code != "duplicate" or peer == self.identity.peer:
+                raise
+            return await self._other_link(peer, error)
+
+    async def _other_link(self, peer: PeerId, error: RemoteRefusalError) -> Link:
+        """The link to ``peer`` in whose favour another was refused; raises ``error`` if there is none."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HELLO_SECONDS):
+                while peer not in self._links:
+                    await self._risen.wait()
+        if peer not in self._links:
+            raise error
+        return self._links[peer]
+
+    def _launch(
+        self,
+        channel: TlsChannel,
+        *,
+        address: str,
+        called: "asyncio.Future[Link] | None" = None,
+        handshake: Handshake | None = None,
+    ) -> Link:
+        """A link on a channel that has shaken hands; raises RemoteRefusalError where no peer is behind it."""
+        peer = peer_id(read_leaf(channel.certificate).public_key)
+        now = self._clock.elapsed()
+        session = Session(self._hello(peer), dialed=channel.dialed, now=now, heartbeat=self.config.heartbeat)
+        link = Link(channel, session, owner=self, clock=self._clock, address=address)
+        self._last_key += 1
+        record = _Record(key=LinkKey(self._last_key), peer=peer, called=called, handshake=handshake)
+        self._records[link] = record
+        self._by_key[record.key] = link
+        if channel.dialed:
+            self._decide(Called(record.key, peer))
+        return link
+
+    async def _carry(self, link: Link) -> None:
+        try:
+            await link.run()
+        finally:
+            record = self._records.pop(link)
+            del self._by_key[record.key]
+
+    def _hello(self, peer: PeerId) -> Hello:
+        identity = self.identity
+        return Hello(
+            oldest=OLDEST_VERSION,
+            newest=PROTOCOL_VERSION,
+            program=self.config.program,
+            swarm=identity.swarm,
+            role=self.config.role,
+            chain=identity.chain,
+            admission=identity.admission,
+            door=door_proof(identity.door_key, prover=identity.peer, verifier=peer),
+            boot=self.config.boot,
+            wall=self._clock.wall(),
+            addresses=self.addresses,
+            capabilities=self.capabilities,
+        )
+
+    # What links report (``swarm.net.link.LinkOwner``).
+
+    def handle_hello(self, link: Link, hello: Hello) -> None:
+        """Judge who it is, then whether there is room for another link with it."""
+        record = self._records[link]
+        try:
+            verdict = self.reception.judge(
+                hello, leaf=link.certificate, observed=str(link.remote), now=self._clock.wall()
+            )
+        except RemoteRefusalError as error:
+            link.feed(Refuse(refusal_code(error.code), str(error)))
+            return
+        record.verdict = verdict
+        link.member, link.hello = verdict.member, hello
+        if verdict.counted:
+            self._handlers.on_admitted(verdict.member)
+        self._decide(Introduced(link=record.key, peer=record.peer, boot=hello.boot, dialed=link.dialed))
+
+    def handle_up(self, link: Link) -> None:
+        """Both sides have accepted."""
+        record = self._records[link]
+        try:
+            self.reception.welcomed(link.accept, now=self._clock.wall())
+        except RemoteProtocolError as error:
+            link.feed(Close(CloseCode.PROTOCOL, str(error)))
+            return
+        self._decide(Risen(record.key))
+        if record.handshake is not None:
+            record.handshake.finish()
+        record.was_up = True
+        self._links[record.peer] = link
+        risen, self._risen = self._risen, asyncio.Event()
+        risen.set()
+        self._handlers.on_up(link)
+        if record.called is not None and not record.called.done():
+            record.called.set_result(link)
+
+    def handle_answer(self, link: Link) -> None:
+        """It gave a sign of life."""
+        self._decide(SignOfLife(self._records[link].key))
+
+    def handle_down(self, link: Link, end: End) -> None:
+        """It carries nothing any more."""
+        record = self._records[link]
+        if record.called is not None and not record.called.done():
+            record.called.set_exception(_why_no_link(end))
+        if record.was_up:
+            if self._links.get(record.peer) is link:
+                del self._links[record.peer]
+            self._handlers.on_down(link, str(end))
+        else:
+            log.debug("no link", peer=short(record.peer), address=link.address, reason=end)
+        self._decide(Gone(record.key))
+
+    def handle_offer(self, link: Link, message: Message, size: int) -> str:
+        """A payload begins."""
+        return self._handlers.on_offer(link, message, size)
+
+    def handle_message(self, link: Link, message: Message, payload: memoryview) -> None:
+        """A message came."""
+        self._handlers.on_message(link, message, payload)
+
+    # The roster.
+
+    def _decide(self, event: Event) -> None:
+        for action in self._roster.handle(event, now=self._clock.elapsed()):
+            link = self._by_key.get(action.link)
+            if link is not None:
+                self._perform(link, action)
+        self._roster_changed.set()
+
+    def _perform(self, link: Link, action: Action) -> None:
+        match action:
+            case Admit():
+                verdict = self._records[link].verdict
+                if verdict is None:
+                    raise LocalError("a link was admitted whose hello was not judged")
+                link.feed(Welcome(verdict.accept))
+            case TurnAway():
+                link.feed(Refuse(action.code, action.sentence))
+            case AskForLife():
+                link.probe()
+            case Replace():
+                link.feed(Close(CloseCode.DUPLICATE, action.sentence))
+            case _:
+                assert_never(action)
+
+    async def _mind_roster(self) -> None:
+        while True:
+            self._roster_changed.clear()
+            left = self._roster.deadline - self._clock.elapsed()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left if math.isfinite(left) else None):
+                    await self._roster_changed.wait()
+            self._decide_on_time()
+
+    def _decide_on_time(self) -> None:
+        if self._clock.elapsed() >= self._roster.deadline:
+            self._decide(Elapsed())
+
+
+def _why_no_link(end: End) -> RemoteError:
+    return RemoteRefusalError(end.code, str(end)) if end.refusal else LinkLostError(str(end))

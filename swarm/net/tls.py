@@ -1,0 +1,299 @@
+"""TLS 1.3 over any byte transport, driven by ``ssl.SSLObject`` in memory (decision D1).
+
+The transport is anything with the interface of ``asyncio.Transport``: a socket of any event loop, or a pipe
+in memory. uvloop's own TLS is as fast, but shows a refused user no reason; and ``start_tls`` can lose bytes.
+"""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from swarm.errors import LinkLostError, LocalError, RemoteError
+from swarm.identity.membership import TlsFiles
+from swarm.net.address import Address
+from swarm.net.tls_errors import explain
+from swarm.wire.frames import Buffer
+
+RECEIVE_BYTES: Final = 256 * 1024
+"""Bytes that one read of a socket may give."""
+MAX_UNREAD_BYTES: Final = 512 * 1024
+"""Encrypted bytes that may wait to be read before the socket is left alone."""
+WRITE_BUFFER_BYTES: Final = 64 * 1024
+"""Encrypted bytes that may wait for the socket before the channel stops being writable."""
+LINGER_BYTES: Final = 1024 * 1024
+"""Bytes that are thrown away while the last words to the other side are under way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsContexts:
+    """The TLS configuration of one peer, for connections that it makes and that it takes."""
+
+    client: ssl.SSLContext
+    server: ssl.SSLContext
+
+
+def make_contexts(files: TlsFiles) -> TlsContexts:
+    """The contexts of the peer with these files. Reads them, so it belongs before the event loop is busy."""
+    return TlsContexts(
+        client=_context(files, ssl.PROTOCOL_TLS_CLIENT), server=_context(files, ssl.PROTOCOL_TLS_SERVER)
+    )
+
+
+def _context(files: TlsFiles, protocol: int) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False  # a peer is known by its key, not by a name
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_STRICT
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
+    if protocol == ssl.PROTOCOL_TLS_SERVER:
+        context.num_tickets = 0
+    context.load_verify_locations(cafile=files.authority)
+    context.load_cert_chain(certfile=files.chain, keyfile=files.key)
+    return context
+
+
+def make_scratch() -> memoryview:
+    """Memory into which sockets are read. All channels of one event loop may share it: they take turns."""
+    return memoryview(bytearray(RECEIVE_BYTES))
+
+
+def _nothing() -> None:
+    pass
+
+
+class TlsChannel(asyncio.BufferedProtocol):
+    """A :class:`swarm.net.channel.ByteChannel`, and the asyncio protocol under it."""
+
+    def __init__(
+        self,
+        contexts: TlsContexts,
+        *,
+        dialed: bool,
+        scratch: memoryview,
+        connected: "Callable[[TlsChannel], None] | None" = None,
+    ) -> None:
+        self.dialed = dialed
+        self.wake: Callable[[], None] = _nothing
+        self._connected = connected
+        self._scratch = scratch
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        context = contexts.client if dialed else contexts.server
+        self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=not dialed)
+        self._transport: asyncio.Transport | None = None
+        self._remote = Address("?", 0)
+        self._ended: RemoteError | None = None
+        self._lost: RemoteError | None = None
+        self._paused_reading = False
+        self._paused_writing = False
+        self._lingered = 0
+        self._lingering = False
+
+    # The asyncio protocol.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Bytes can flow."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES, low=0)
+        self._remote = remote_address(transport)
+        self._tune(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._connected is not None:
+            self._connected(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes of the socket go."""
+        return self._scratch
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes came from the socket."""
+        if self._lingering:
+            self._lingered += nbytes
+            if self._lingered > LINGER_BYTES:
+                self.abort()
+            return
+        self._incoming.write(self._scratch[:nbytes])
+        if self._incoming.pending >= MAX_UNREAD_BYTES and self._transport is not None:
+            self._transport.pause_reading()
+            self._paused_reading = True
+        self.wake()
+
+    def eof_received(self) -> bool:
+        """The other side sends no more."""
+        self._lose(LinkLostError("closed the connection"))
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone."""
+        cause = f" ({reason_of(exc)})" if isinstance(exc, OSError) else ""
+        self._lose(LinkLostError(f"was lost{cause}"))
+        self._transport = None
+        self._ended = self._ended or self._lost
+        self.wake()
+
+    def pause_writing(self) -> None:
+        """The socket takes no more."""
+        self._paused_writing = True
+
+    def resume_writing(self) -> None:
+        """The socket takes more."""
+        self._paused_writing = False
+        self.wake()
+
+    # The byte channel.
+
+    @property
+    def remote(self) -> Address:
+        """The address of the far end."""
+        return self._remote
+
+    @property
+    def certificate(self) -> bytes:
+        """The certificate of the far end (DER); raises LocalError before the handshake."""
+        certificate = self._ssl.getpeercert(binary_form=True)
+        if certificate is None:
+            raise LocalError("a channel without a certificate")
+        return certificate
+
+    @property
+    def ended(self) -> RemoteError | None:
+        """Why no more bytes come or go."""
+        return self._ended
+
+    @property
+    def writable(self) -> bool:
+        """Whether another frame may be sent now."""
+        return not self._paused_writing and self._ended is None
+
+    @property
+    def unsent(self) -> int:
+        """Encrypted bytes that wait for the socket."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    async def handshake(self) -> None:
+        """Do the TLS handshake; raises a RemoteError with a sentence. Has no deadline itself."""
+        while not self._handshaken():
+            await self._changed()
+
+    def receive_into(self, buffer: memoryview) -> int:
+        """Decrypt into ``buffer`` until it is full or nothing is left to decrypt."""
+        read, count, size = self._ssl.read, 0, len(buffer)
+        try:
+            while count < size:
+                got = read(size - count, buffer[count:])
+                if not got:
+                    raise ssl.SSLZeroReturnError
+                count += cast("int", got)
+        except ssl.SSLWantReadError:
+            if self._lost is not None:
+                self._ended = self._ended or self._lost
+        except ssl.SSLError as error:
+            self._fail(error)
+        if self._outgoing.pending:
+            self._flush()
+        if self._paused_reading and self._transport is not None and self._incoming.pending < MAX_UNREAD_BYTES:
+            self._paused_reading = False
+            self._transport.resume_reading()
+        return count
+
+    def send(self, head: Buffer, body: Buffer) -> None:
+        """Encrypt ``head`` and ``body``, and give them to the socket."""
+        if self._ended is not None:
+            return
+        try:
+            self._ssl.write(head)
+            if body:
+                self._ssl.write(body)
+        except ssl.SSLError as error:
+            self._fail(error)
+        self._flush()
+
+    def limit_unsent(self, limit: int) -> None:
+        """TCP_NOTSENT_LOWAT, where the system has it."""
+        option = getattr(socket, "TCP_NOTSENT_LOWAT", None)
+        if option is not None:
+            self._tune(socket.IPPROTO_TCP, option, limit)
+
+    async def aclose(self, seconds: float) -> None:
+        """Send what waits, and wait until the other side has hung up too: it may be reading the last words.
+
+        A socket closed with bytes unread makes some systems throw away what they had for the other side.
+        """
+        if self._transport is not None and self._lost is None:
+            self._lingering = True
+            self._ended = self._ended or LinkLostError("was hung up on")
+            self._paused_reading = False
+            self._transport.resume_reading()
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    while self._lost is None:
+                        await self._changed()
+        self.abort()
+
+    def abort(self) -> None:
+        """Drop the connection at once."""
+        self._ended = self._ended or LinkLostError("was hung up on")
+        if self._transport is not None:
+            self._transport.abort()
+
+    # Inside.
+
+    def _handshaken(self) -> bool:
+        try:
+            self._ssl.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
+            if self._lost is not None:
+                self._ended = self._ended or self._lost
+                raise self._ended from None
+            return False
+        except ssl.SSLError as error:
+            self._fail(error)
+            raise explain(error) from None
+        self._flush()
+        return True
+
+    async def _changed(self) -> None:
+        changed = asyncio.Event()
+        self.wake = changed.set
+        await changed.wait()
+
+    def _lose(self, error: RemoteError) -> None:
+        self._lost = self._lost or error
+        with contextlib.suppress(ssl.SSLError):
+            self._incoming.write_eof()
+        self.wake()
+
+    def _fail(self, error: ssl.SSLError) -> None:
+        """TLS cannot go on; what it says to the other side about that still goes out."""
+        self._flush()
+        if self._ended is None:
+            eof = isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError)
+            self._ended = self._lost if eof and self._lost is not None else explain(error)
+
+    def _flush(self) -> None:
+        if self._transport is not None and self._outgoing.pending:
+            self._transport.write(self._outgoing.read())
+
+    def _tune(self, level: int, option: int, value: int) -> None:
+        """Set a socket option; a transport without a socket, or a system without the option, does without."""
+        sock = self._transport.get_extra_info("socket") if self._transport is not None else None
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.setsockopt(level, option, value)
+
+
+def remote_address(transport: asyncio.BaseTransport) -> Address:
+    """The address of the far end of ``transport``; host ``?`` where it is gone already."""
+    peer: Any = transport.get_extra_info("peername")
+    return Address(str(peer[0]), int(peer[1])) if peer else Address("?", 0)
+
+
+def reason_of(error: OSError) -> str:
+    """The system's words for ``error``, without its number."""
+    return (error.strerror or str(error) or type(error).__name__).lower()

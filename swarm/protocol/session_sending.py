@@ -1,0 +1,249 @@
+"""The sending half of a session: what is written next. Control before bulk, and bulk in turns."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from swarm.errors import LocalError, RemoteProtocolError
+from swarm.protocol.session_events import Sent, Write
+from swarm.wire.frames import (
+    MAX_STREAM,
+    CancelCode,
+    cancel_frame,
+    credit_frame,
+    data_header,
+    message_frame,
+    open_frame,
+    ping_frame,
+    pong_frame,
+)
+from swarm.wire.limits import (
+    INITIAL_CREDIT_BYTES,
+    MAX_OPEN_STREAMS,
+    MAX_RECEIVE_BUFFER_BYTES,
+    MAX_UNSENT_PONGS,
+)
+from swarm.wire.messages.base import Message
+from swarm.wire.messages.registry import encode_message
+
+CONTROL_WRITE_BYTES: Final = 64 * 1024
+"""Control frames are joined up to about this size, so that many small ones cost one call."""
+_NOTHING: Final = memoryview(b"")
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Payload:
+    """A payload on its way out. ``message`` is the encoded message ``number`` that it belongs to."""
+
+    key: int
+    number: int
+    message: bytes = field(repr=False)
+    data: memoryview
+    stream: int = 0
+    """0 until it is opened."""
+    offset: int = 0
+    credit: int = INITIAL_CREDIT_BYTES
+    open: bytes = field(default=b"", repr=False)
+    """The OPEN frame, until it is sent."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Control:
+    """A control frame on its way out; ``key`` is 0 where nobody waits for it."""
+
+    frame: bytes
+    key: int = 0
+
+
+class Outbox:
+    """Everything that waits to be written, and the streams it belongs to.
+
+    Opens no stream beyond what the receiver allows at a time (MAX_OPEN_STREAMS, MAX_RECEIVE_BUFFER_BYTES):
+    later payloads wait. A payload is ``waiting`` (not opened), ``ready`` (in the round of turns) or
+    ``starved`` (no credit).
+    """
+
+    def __init__(self, *, dialed: bool) -> None:
+        self.payload_sent = 0
+        self._next_stream = 1 if dialed else 2
+        self._control: deque[_Control] = deque()
+        self._pongs: deque[bytes] = deque()
+        self._grants: dict[int, int] = {}
+        self._keys: dict[int, _Payload] = {}
+        self._waiting: deque[_Payload] = deque()
+        self._ready: deque[_Payload] = deque()
+        self._streams: dict[int, _Payload] = {}
+        self._open_bytes = 0
+
+    def __len__(self) -> int:
+        """Payloads that are not wholly sent."""
+        return len(self._keys)
+
+    @property
+    def has_control(self) -> bool:
+        """Whether a control frame waits."""
+        return bool(self._control or self._pongs or self._grants)
+
+    @property
+    def has_bulk(self) -> bool:
+        """Whether payload could be written now."""
+        return bool(self._ready or (self._waiting and self._fits(self._waiting[0])))
+
+    def control(self, frame: bytes, key: int = 0) -> None:
+        """Queue a control frame."""
+        self._control.append(_Control(frame=frame, key=key))
+
+    def post(self, key: int, message: Message, payload: memoryview) -> None:
+        """Queue a message; raises LocalError for one that no receiver takes."""
+        if key <= 0 or key in self._keys:
+            raise LocalError(f"sending {key} is posted twice")
+        if not len(payload):
+            self.control(message_frame(message), key)
+            return
+        if len(payload) > message.MAX_PAYLOAD:
+            raise LocalError(f"{type(message).__name__} may not have a payload of {len(payload)} bytes")
+        sending = _Payload(key=key, number=message.NUMBER, message=encode_message(message), data=payload)
+        self._keys[key] = sending
+        self._waiting.append(sending)
+
+    def pong(self, token: bytes) -> None:
+        """Queue an answer; raises RemoteProtocolError where too many wait already."""
+        if len(self._pongs) >= MAX_UNSENT_PONGS:
+            raise RemoteProtocolError("pings come faster than their answers are read")
+        self._pongs.append(token)
+
+    def grant(self, stream: int, granted: int) -> None:
+        """Queue credit for a stream of the other side."""
+        self._grants[stream] = self._grants.get(stream, 0) + granted
+
+    def withdraw(self, key: int) -> None:
+        """Stop sending what was posted under ``key``; nothing happens where it is sent already."""
+        payload = self._keys.get(key)
+        if payload is not None:
+            self._drop(payload, "withdrawn")
+
+    def credited(self, stream: int, granted: int) -> None:
+        """The other side grants credit; raises RemoteProtocolError for a stream that never was."""
+        payload = self._stream(stream)
+        if payload is not None:
+            starved = not payload.credit
+            payload.credit += granted
+            if starved:
+                self._ready.append(payload)
+
+    def unwanted(self, stream: int) -> int:
+        """The other side does not want the rest; returns its key, 0 where it is sent or withdrawn.
+
+        Raises RemoteProtocolError for a stream that never was. The CANCEL is answered with another, so that
+        the receiver knows when the last byte has come.
+        """
+        payload = self._stream(stream)
+        if payload is None:
+            return 0
+        self._drop(payload, "as you wish")
+        return payload.key
+
+    def abandon(self) -> None:
+        """Forget all payloads, and what else need not be said before a CLOSE."""
+        self._keys.clear()
+        self._waiting.clear()
+        self._ready.clear()
+        self._streams.clear()
+        self._grants.clear()
+        self._open_bytes = 0
+
+    def next_control(self, ping: bytes | None) -> tuple[Write | None, list[Sent]]:
+        """The next control bytes, with a ping of this token, and which messages end with them."""
+        frames: list[bytes] = []
+        sent: list[Sent] = []
+        size = 0
+        while self._control and size < CONTROL_WRITE_BYTES:
+            control = self._control.popleft()
+            frames.append(control.frame)
+            size += len(control.frame)
+            if control.key:
+                sent.append(Sent(control.key))
+        frames += [pong_frame(token) for token in self._pongs]
+        frames += [credit_frame(stream, granted) for stream, granted in self._grants.items()]
+        self._pongs.clear()
+        self._grants.clear()
+        if ping is not None:
+            frames.append(ping_frame(ping))
+        return (Write(b"".join(frames), _NOTHING) if frames else None), sent
+
+    def next_bulk(self, length: int) -> tuple[Write | None, list[Sent]]:
+        """The next DATA frame of at most ``length`` bytes, and the payload that ends with it, if one does."""
+        while self._waiting and self._fits(self._waiting[0]):
+            self._open(self._waiting.popleft())
+        if not self._ready:
+            return None, []
+        payload = self._ready.popleft()
+        end = min(payload.offset + min(length, payload.credit), len(payload.data))
+        part = payload.data[payload.offset : end]
+        head = payload.open + data_header(payload.stream, len(part))
+        payload.open = b""
+        payload.offset = end
+        payload.credit -= len(part)
+        self.payload_sent += len(part)
+        if end == len(payload.data):
+            self._forget(payload)
+            return Write(head, part), [Sent(payload.key)]
+        if payload.credit:
+            self._ready.append(payload)
+        return Write(head, part), []
+
+    def check(self) -> None:
+        """Raise LocalError where the books are wrong."""
+        ready, waiting = list(self._ready), list(self._waiting)
+        opened = list(self._streams.values())
+        faults = (
+            (len(opened) > MAX_OPEN_STREAMS, "too many streams are open"),
+            (self._open_bytes > MAX_RECEIVE_BUFFER_BYTES, "too many bytes are open"),
+            (self._open_bytes != sum(len(p.data) for p in opened), "open bytes are miscounted"),
+            (len(self._keys) != len(opened) + len(waiting), "a payload is lost"),
+            (any(p.stream for p in waiting), "a waiting payload has a stream"),
+            (sorted(p.stream for p in ready) != sorted(s for s, p in self._streams.items() if p.credit),
+             "the round of turns is not that of the streams with credit"),
+            (any(p.offset >= len(p.data) or p.credit < 0 for p in opened), "a payload is over its end"),
+            (len(self._pongs) > MAX_UNSENT_PONGS, "too many answers wait"),
+        )  # fmt: skip
+        for wrong, sentence in faults:
+            if wrong:
+                raise LocalError(f"sending: {sentence}")
+
+    def _fits(self, payload: _Payload) -> bool:
+        return (
+            len(self._streams) < MAX_OPEN_STREAMS
+            and self._open_bytes + len(payload.data) <= MAX_RECEIVE_BUFFER_BYTES
+        )
+
+    def _open(self, payload: _Payload) -> None:
+        if self._next_stream > MAX_STREAM:
+            raise LocalError("a link has run out of stream numbers")
+        payload.stream = self._next_stream
+        payload.open = open_frame(payload.stream, payload.number, payload.message, len(payload.data))
+        self._next_stream += 2
+        self._streams[payload.stream] = payload
+        self._open_bytes += len(payload.data)
+        self._ready.append(payload)
+
+    def _stream(self, stream: int) -> _Payload | None:
+        if stream % 2 != self._next_stream % 2 or stream >= self._next_stream:
+            raise RemoteProtocolError(f"stream {stream} was never opened")
+        return self._streams.get(stream)
+
+    def _drop(self, payload: _Payload, sentence: str) -> None:
+        if payload.stream:
+            if not payload.open:
+                self.control(cancel_frame(payload.stream, CancelCode.WITHDRAWN, sentence))
+            if payload.credit:
+                self._ready.remove(payload)
+        else:
+            self._waiting.remove(payload)
+        self._forget(payload)
+
+    def _forget(self, payload: _Payload) -> None:
+        del self._keys[payload.key]
+        if payload.stream:
+            del self._streams[payload.stream]
+            self._open_bytes -= len(payload.data)
