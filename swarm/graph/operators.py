@@ -1,10 +1,10 @@
 """The operators that peers run for each other: the allow-list of the executor (decision D4).
 
 Every name is an ATen overload without its ``aten.`` prefix. All are functional: they write to none of their
-inputs, read no file, no clock and no memory but the elements of their inputs, check their indices, and compute only from their
-arguments (those in :data:`RANDOM` also from the generator that the executor seeds). A graph with any other
-operator is refused by whoever would run it. Data types that do not travel (complex, quantized, sparse) have no
-operators here. The list is plain data, so that planning needs no torch.
+inputs, read no file, no clock and no memory but the elements of their inputs, check their indices, and
+compute only from their arguments (those in :data:`RANDOM` also from the generator that the executor seeds).
+A graph with any other operator is refused by whoever would run it. Data types that do not travel (complex,
+quantized, sparse) have no operators here. The list is plain data, so that planning needs no torch.
 """
 
 import hashlib

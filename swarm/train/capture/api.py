@@ -23,10 +23,10 @@ class Captured(Struct, frozen=True, kw_only=True):
     """A model as an OP-DAG, with the tensors it starts from.
 
     ``tensors`` holds every parameter, buffer and constant under its name in the graph. They share memory with
-    the author's module: copy before writing. Every parameter and buffer of the module is a value of the graph,
-    used or not, so graphs of both modes have the same names. ``state_dict`` maps the keys of the module's own
-    ``state_dict()``, in order, to those names: tied parameters are several keys of one name, and buffers that
-    are not persistent have no key.
+    the author's module: copy before writing. Every parameter and buffer of the module is a value of the
+    graph, used or not, so graphs of both modes have the same names. ``state_dict`` maps the keys of the
+    module's own ``state_dict()``, in order, to those names: tied parameters are several keys of one name, and
+    buffers that are not persistent have no key.
     """
 
     graph: Graph
@@ -45,31 +45,34 @@ def capture(
 
     ``example_inputs`` are one micro-batch: the model's inputs and, where ``loss`` is given, the target last.
     ``loss`` is called with (outputs, target) and returns a scalar; without it the module returns the loss
-    itself: alone, as the first of a tuple, or under ``loss`` in a mapping. The module is left exactly as it was.
+    itself: alone, as the first of a tuple, or under ``loss`` in a mapping. The module is left exactly as it
+    was.
 
     Raises CaptureError, one line with module path, source line and a way out, where the model cannot become a
     graph, and MisuseError for arguments of the wrong kind. Source: decision D4.
     """
+    _check_arguments(module, example_inputs, loss)
     wrapper = ModelWithLoss(module, loss)
-    fields = _fields(wrapper, example_inputs)
     try:
         state = model_state(wrapper)
+        device = next((tensor.device for tensor in wrapper.parameters()), torch.device("cpu"))
+        fields = tuple(field.detach().to(device) for field in example_inputs)
         return _translated(trace(wrapper, fields, mode), state, fields, mode)
     except Refusal as refusal:
         raise CaptureError(f"{refusal.place or Place()}: {refusal.sentence}") from refusal.__cause__
 
 
-def _fields(wrapper: ModelWithLoss, example_inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    if isinstance(example_inputs, torch.Tensor) or not all(
-        isinstance(x, torch.Tensor) for x in example_inputs
+def _check_arguments(module: object, example_inputs: object, loss: object) -> None:
+    if not isinstance(module, nn.Module):
+        raise MisuseError(f"the model is a {type(module).__name__}, and must be an nn.Module")
+    if loss is not None and not callable(loss):
+        raise MisuseError(f"the loss is a {type(loss).__name__}, and must be a function of (outputs, target)")
+    if not isinstance(example_inputs, tuple | list) or not all(
+        isinstance(field, torch.Tensor) for field in example_inputs
     ):
         raise MisuseError("example inputs are a tuple of tensors, one for each field of a sample")
-    if len(example_inputs) < (1 if wrapper.loss is None else 2):
+    if len(example_inputs) < (1 if loss is None else 2):
         raise MisuseError("example inputs need at least one input, and the target last where a loss is given")
-    device = next((tensor.device for tensor in wrapper.parameters()), torch.device("cpu"))
-    return tuple(
-        field.detach() if device.type == "meta" else field.detach().to(device) for field in example_inputs
-    )
 
 
 def _translated(
@@ -78,11 +81,7 @@ def _translated(
     roots = roots_of(program, state)
     live = live_nodes(roots.nodes())
     reads = reads_of(program, state, live)
-    needed: frozenset[fx.Node] = frozenset()
-    if mode == "train":
-        trained = [node for name in state.trained() for node in reads.nodes.get(name, ())]
-        needed = differentiable(program.graph, roots.loss, trained)
-    translation = Translation(needed)
+    translation = Translation()
     leaves: list[Leaf] = [
         *(Leaf("input", input_name(position), field) for position, field in enumerate(fields)),
         *(Leaf("parameter", name, tensor) for name, tensor in state.parameters.items()),
@@ -94,8 +93,12 @@ def _translated(
     for node in program.graph.nodes:
         if node in live and node.op == "call_function" and node.target is not operator.getitem:
             translation.add_operator(node, live)
+    needed: frozenset[fx.Node] = frozenset()
+    if mode == "train":
+        trained = [node for name in state.trained() for node in reads.nodes.get(name, ())]
+        needed = differentiable(program.graph, live, roots.loss, trained)
     return Captured(
-        graph=translation.finish(mode, roots),
+        graph=translation.finish(mode, roots, needed),
         tensors={leaf.name: leaf.tensor.detach() for leaf in leaves if leaf.kind != "input"},
         state_dict=state.state_dict,
     )

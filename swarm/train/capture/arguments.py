@@ -1,4 +1,4 @@
-"""Arguments of operators and specifications of tensors, from torch's types to the closed ones of the graph."""
+"""Arguments of operators and specifications of tensors, in the closed types of the graph."""
 
 from collections.abc import Mapping
 from typing import Any, Final, cast, get_args
@@ -11,6 +11,14 @@ from swarm.train.capture.places import Place, Refusal, of_node
 from swarm.wire.limits import MAX_DIMENSIONS
 from swarm.wire.tensors import DType
 
+VALUE_DEPENDENT_SHAPE: Final = (
+    "the shape of a tensor depends on the values of another, and every micro-batch must have the same "
+    "shapes; use torch.where or a mask instead of selecting by value"
+)
+VALUE_READ: Final = (
+    "a number is read from the values of a tensor, by .item() or .tolist() for example, and every sample "
+    "must take the same operators; keep it a tensor"
+)
 _DTYPES: Final = frozenset(get_args(DType))
 _MEMORY_FORMATS: Final[dict[torch.memory_format, dag.MemoryFormat]] = {
     torch.contiguous_format: dag.MemoryFormat("contiguous_format"),
@@ -22,7 +30,7 @@ _LONGEST_STRING: Final = 64
 
 
 def dtype_name(dtype: torch.dtype, place: Place | None = None) -> DType:
-    """The graph's name of ``dtype``; raises Refusal for one that does not travel (complex, quantized, 8-bit)."""
+    """The graph's name of ``dtype``; raises Refusal for one that does not travel, such as complex64."""
     name = str(dtype).removeprefix("torch.")
     if name not in _DTYPES:
         raise Refusal(
@@ -32,17 +40,13 @@ def dtype_name(dtype: torch.dtype, place: Place | None = None) -> DType:
 
 
 def spec_of(tensor: torch.Tensor, place: Place | None = None) -> dag.TensorSpec:
-    """Type, shape and strides of ``tensor``; raises Refusal where they are not fixed numbers or not strided."""
+    """Type, shape and strides of ``tensor``; raises Refusal where they are not fixed numbers."""
     if tensor.layout is not torch.strided:
         raise Refusal("sparse tensors do not travel; make them dense with to_dense()", place)
     if tensor.dim() > MAX_DIMENSIONS:
         raise Refusal(f"a tensor has {tensor.dim()} dimensions, at most {MAX_DIMENSIONS} travel", place)
     if any(isinstance(size, torch.SymInt) for size in (*tensor.shape, *tensor.stride())):
-        raise Refusal(
-            "the shape of a tensor depends on the values of another, and every micro-batch must have the same "
-            "shapes; use torch.where or a mask instead of selecting by value",
-            place,
-        )
+        raise Refusal(VALUE_DEPENDENT_SHAPE, place)
     return dag.TensorSpec(
         dtype=dtype_name(tensor.dtype, place), shape=tuple(tensor.shape), strides=tuple(tensor.stride())
     )
@@ -81,9 +85,5 @@ def _reference(value: fx.Node, values: Mapping[fx.Node, int], node: fx.Node) -> 
     if isinstance(known, bool | int | float):
         return dag.Scalar(known)
     if isinstance(known, torch.SymInt | torch.SymFloat | torch.SymBool):
-        raise Refusal(
-            "a number is read from the values of a tensor, by .item() or a shape that depends on them; keep it "
-            "a tensor",
-            of_node(value) if of_node(value).source else of_node(node),
-        )
+        raise Refusal(VALUE_READ, of_node(value) if of_node(value).source else of_node(node))
     raise Refusal(f"{node.target} reads the result of {value.target}, which is not a tensor", of_node(node))

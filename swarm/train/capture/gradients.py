@@ -5,44 +5,66 @@ gradient of the loss with respect to it exists, and an operator without a deriva
 in the first backward pass of a peer.
 """
 
-import contextlib
-import operator
-from collections.abc import Collection, Iterator
-from typing import Any
+import re
+from collections.abc import Collection, Sequence
+from typing import Any, Final
 
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from swarm.train.capture.places import Refusal, of_node
 
+_NO_DERIVATIVE: Final = re.compile(r"derivative for aten::(?P<name>\w+) is not implemented")
 
-def differentiable(graph: fx.Graph, loss: fx.Node, trained: Collection[fx.Node]) -> frozenset[fx.Node]:
-    """The nodes whose gradient is needed to train the parameters at the nodes ``trained``.
+
+def differentiable(
+    graph: fx.Graph, live: Collection[fx.Node], loss: fx.Node, trained: Collection[fx.Node]
+) -> frozenset[fx.Node]:
+    """The ``live`` nodes whose gradient is needed to train the parameters at the nodes ``trained``.
 
     Raises Refusal where no trained parameter reaches the loss or an operator has no derivative.
     """
     if not trained:
         raise Refusal("none of its parameters is trained; set requires_grad on those that should be")
     results: dict[fx.Node, Any] = {}
-    with FakeTensorMode(allow_non_fake_inputs=True), torch.enable_grad():
+    with FakeTensorMode(shape_env=ShapeEnv()), torch.enable_grad():
         for node in graph.nodes:
+            if node not in live:
+                continue
             if node.op == "placeholder":
                 results[node] = _leaf(node.meta["val"], trained=node in trained)
-            elif node.op == "call_function":
-                with _blamed(node):
-                    results[node] = _result(node, results)
-        root = results[loss]
-        if not root.requires_grad:
+            else:
+                results[node] = _result(node, results)
+        if not results[loss].requires_grad:
             raise Refusal(
                 "its loss does not depend on any trained parameter; is it computed without gradients?"
             )
-        wanted = [n for n, r in results.items() if isinstance(r, torch.Tensor) and r.requires_grad]
-        try:
-            gradients = torch.autograd.grad(root, [results[node] for node in wanted], allow_unused=True)
-        except (RuntimeError, NotImplementedError) as error:
-            raise Refusal(f"its loss cannot be differentiated: {str(error).splitlines()[0]}") from error
+        wanted = [node for node, result in results.items() if _has_gradient(result)]
+        gradients = _gradients(graph, results[loss], [results[node] for node in wanted])
     return frozenset(node for node, gradient in zip(wanted, gradients, strict=True) if gradient is not None)
+
+
+def _has_gradient(result: Any) -> bool:
+    return isinstance(result, torch.Tensor) and result.requires_grad
+
+
+def _gradients(
+    graph: fx.Graph, loss: torch.Tensor, wanted: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor | None, ...]:
+    try:
+        return torch.autograd.grad(loss, wanted, allow_unused=True)
+    except (RuntimeError, NotImplementedError) as error:
+        named = _NO_DERIVATIVE.search(str(error))
+        if named is None:
+            raise Refusal(f"its loss cannot be differentiated: {str(error).splitlines()[0]}") from error
+        name = f"aten.{named['name']}"
+        nodes = (node for node in graph.nodes if str(node.target).startswith(f"{name}."))
+        place = next((of_node(node) for node in nodes), None)
+        raise Refusal(
+            f"the operator {name} has no derivative; detach() its input or use another", place
+        ) from error
 
 
 def _leaf(fake: torch.Tensor, *, trained: bool) -> torch.Tensor:
@@ -55,12 +77,3 @@ def _result(node: fx.Node, results: dict[fx.Node, Any]) -> Any:
     kwargs = fx.map_arg(node.kwargs, results.__getitem__)
     assert callable(node.target)  # noqa: S101  true of every call_function; for the type checker
     return node.target(*args, **kwargs)
-
-
-@contextlib.contextmanager
-def _blamed(node: fx.Node) -> Iterator[None]:
-    try:
-        yield
-    except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
-        name = "selection" if node.target is operator.getitem else str(node.target)
-        raise Refusal(f"{name} failed without data: {str(error).splitlines()[0]}", of_node(node)) from error

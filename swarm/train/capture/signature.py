@@ -86,8 +86,8 @@ def _check_loss(loss: object) -> None:
     if value.dim() or not value.dtype.is_floating_point:
         shape = tuple(value.shape)
         raise Refusal(
-            f"it has shape {shape} and type {str(value.dtype).removeprefix('torch.')}, and must be one floating "
-            "number; reduce it, with .mean() for example",
+            f"it has shape {shape} and type {str(value.dtype).removeprefix('torch.')}, and must be one "
+            "floating number; reduce it, with .mean() for example",
             place,
         )
 

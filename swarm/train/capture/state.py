@@ -1,14 +1,17 @@
 """The tensors of a module under one name each, and what cannot travel among them."""
 
 import hashlib
+import itertools
 from collections.abc import Iterator
 from typing import Final
 
 import torch
 from msgspec import Struct
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from swarm.ids import base32
+from swarm.train.capture.arguments import spec_of
 from swarm.train.capture.places import MODEL_PREFIX, Place, Refusal
 from swarm.train.capture.tracing import ModelWithLoss
 
@@ -21,8 +24,8 @@ _CONSTANT_CHARACTERS: Final = 16
 class ModelState(Struct, frozen=True, kw_only=True):
     """Parameters and buffers of a model and its loss.
 
-    ``parameters`` and ``buffers`` have each tensor once, under the first of its names. ``names`` maps every name
-    in the traced wrapper to that one. ``state_dict`` maps each tensor key of the author's
+    ``parameters`` and ``buffers`` have each tensor once, under the first of its names. ``names`` maps every
+    name in the traced wrapper to that one. ``state_dict`` maps each tensor key of the author's
     ``module.state_dict()``, in its order, to that one.
     """
 
@@ -81,19 +84,22 @@ def _own_name(traced: str) -> str:
 def _check(name: str, tensor: torch.Tensor) -> None:
     path, _, attribute = name.rpartition(".")
     place = Place(path=path)
+    if is_lazy(tensor):
+        raise Refusal(f"{attribute} has no shape yet; run one batch through the model first", place)
     if tensor.is_meta:
         raise Refusal(
-            f"{attribute} is on the meta device and has no values; make the model on the CPU, or to_empty() and "
-            "initialise it",
+            f"{attribute} is on the meta device and has no values; make the model on the CPU, or to_empty() "
+            "and initialise it",
             place,
         )
+    spec_of(tensor, place)
     hooks = ("_backward_hooks", "_post_accumulate_grad_hooks")
     if any(getattr(tensor, hook, None) for hook in hooks):
         raise Refusal(f"{attribute} has a gradient hook, which no other peer can run; remove it", place)
 
 
 def _refuse_overlap(tensors: dict[str, torch.Tensor]) -> None:
-    """Refuse tensors that are several objects over one piece of memory: an update of one would change both."""
+    """Refuse tensors over one piece of memory: an update of one would change the other."""
     ranges = []
     for name, tensor in tensors.items():
         if tensor.numel():
@@ -103,11 +109,11 @@ def _refuse_overlap(tensors: dict[str, torch.Tensor]) -> None:
             start = tensor.data_ptr()
             ranges.append((start, start + (span + 1) * tensor.element_size(), name))
     ranges.sort()
-    for (_, end, first), (start, _, second) in zip(ranges, ranges[1:], strict=False):
+    for (_, end, first), (start, _, second) in itertools.pairwise(ranges):
         if start < end:
             path, _, attribute = second.rpartition(".")
             raise Refusal(
-                f"{attribute} shares memory with {first} without being the same tensor; tie them by assignment "
-                "(head.weight = embedding.weight), or clone one",
+                f"{attribute} shares memory with {first} without being the same tensor; tie them by "
+                "assignment (head.weight = embedding.weight), or clone one",
                 Place(path=path),
             )

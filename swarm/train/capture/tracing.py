@@ -3,7 +3,6 @@
 import contextlib
 import io
 import logging
-import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -14,19 +13,17 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from swarm.train.capture.modes import Mode, set_mode
-from swarm.train.capture.places import MODEL_PREFIX, Place, Refusal, of_error, of_node
+from swarm.train.capture.places import MODEL_PREFIX, Place, Refusal, of_error
 from swarm.train.capture.watch import Watch, no_custom_backward, plain_tensors, preserved
 
 Loss = Callable[[Any, Any], torch.Tensor]
-
-_GRAD_MODE = torch.ops.higher_order.wrap_with_set_grad_enabled
 
 
 class ModelWithLoss(nn.Module):
     """What is traced: all fields of a micro-batch in, the loss and the model's outputs out.
 
-    With a ``loss`` the last field is the target; without one, the model returns the loss itself, alone, as the
-    first of a tuple, or under ``loss`` in a mapping.
+    With a ``loss`` the last field is the target; without one, the model returns the loss itself: alone, as
+    the first of a tuple, or under ``loss`` in a mapping.
     """
 
     def __init__(self, model: nn.Module, loss: Loss | None) -> None:
@@ -81,7 +78,7 @@ def _write_back(part: nn.Module, name: str, buffer: torch.Tensor) -> None:
         or current.dtype != buffer.dtype
     ):
         raise Refusal(f"its buffer {name} is replaced by something of another shape or type; keep both fixed")
-    buffer.copy_(current.detach())
+    buffer.copy_(current)
     setattr(part, name, buffer)
 
 
@@ -93,19 +90,40 @@ def _changed_attribute(path: str, name: str) -> Refusal:
     )
 
 
+def _copied(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    """``aten.copy``, which has no derivative, as operators that do."""
+    del non_blocking
+    return source.to(target.dtype).expand(target.shape)
+
+
+def _decompositions() -> dict[Any, Callable[..., Any]]:
+    """For operators that export would keep, though one has no derivative and one hides writes to buffers."""
+    hidden_writes = torch.ops.aten.instance_norm.default
+    return {
+        torch.ops.aten.copy.default: _copied,
+        hidden_writes: torch.export.default_decompositions()[hidden_writes],
+    }
+
+
 def trace(wrapper: ModelWithLoss, fields: tuple[torch.Tensor, ...], mode: Mode) -> ExportedProgram:
     """The exported program of a model with its loss, in ``mode``, in functional form, with static shapes.
 
     Raises Refusal where that cannot be.
     """
     try:
-        with _quiet(), preserved(wrapper), no_custom_backward(), torch.enable_grad():
+        with (
+            _quiet(),
+            torch.random.fork_rng(devices=[]),
+            preserved(wrapper),
+            no_custom_backward(),
+            torch.enable_grad(),
+        ):
             set_mode(wrapper.model, mode)
             if isinstance(wrapper.loss, nn.Module):
                 set_mode(wrapper.loss, mode)
             program = torch.export.export(wrapper, fields, strict=False)
-            _inline_grad_modes(program.graph_module)
-            program = program.run_decompositions({})
+            _keep_places(program.graph_module)
+            program = program.run_decompositions(_decompositions())
     except Refusal as refusal:
         raise Refusal(refusal.sentence, refusal.place or of_error(refusal, wrapper.model)) from None
     except Exception as error:
@@ -141,45 +159,23 @@ def _reason(error: Exception) -> str:
         "DynamicOutputShapeException",
     }:
         return _DATA_DEPENDENT
-    line = next((line.strip() for line in str(error).splitlines() if line.strip()), "no further words")
-    return f"tracing it raised {type(error).__name__}: {line}; the model must run on its example inputs"
+    lines = (line.strip().rstrip(".") for line in str(error).splitlines())
+    line = next((line for line in lines if line), "no further words")
+    return (
+        f"tracing it raised {type(error).__name__}: {line}; run the model on its example inputs in PyTorch, "
+        "and where that works, write this line in another way"
+    )
 
 
-def _inline_grad_modes(module: fx.GraphModule) -> None:
-    """Replace each sub-graph that runs without gradients by its operators with detached results.
+def _keep_places(module: fx.GraphModule) -> None:
+    """Let the operators of sub-graphs keep their places through the decompositions.
 
-    Export keeps such a region as a sub-graph, and its own decompositions would inline it with gradients.
+    Export keeps a region under autocast or without gradients as a sub-graph, and inlines it later by calling
+    it; an interpreter passes on what is written on each node, compiled code does not.
     """
-    graph = module.graph
-    for node in list(graph.nodes):
-        if node.op == "call_function" and node.target is _GRAD_MODE:
-            _inline(graph, node, module)
-    graph.eliminate_dead_code()
-    module.delete_all_unused_submodules()
-    module.recompile()
-
-
-def _inline(graph: fx.Graph, node: fx.Node, module: fx.GraphModule) -> None:
-    enabled, body_name, *operands = node.args
-    body = getattr(module, body_name.target)
-    if any(inner.target is _GRAD_MODE for inner in body.graph.nodes):
-        raise Refusal("gradients are switched on inside a block that switches them off", of_node(node))
-    places = [inner for inner in body.graph.nodes if inner.op == "placeholder"]
-    known: dict[fx.Node, Any] = dict(zip(places, operands, strict=True))
-    results: Any = ()
-    with graph.inserting_before(node):
-        for inner in body.graph.nodes:
-            if inner.op == "output":
-                results = fx.map_arg(inner.args[0], known.__getitem__)
-            elif inner.op != "placeholder":
-                known[inner] = graph.node_copy(inner, known.__getitem__)
-    stop = torch.ops.aten.alias.default if enabled else torch.ops.aten.detach.default
-    for selection in list(node.users):
-        if selection.target is not operator.getitem:
-            raise Refusal("a block without gradients returns something else than tensors", of_node(node))
-        selection.args = (results[selection.args[1]],)
-        selection.target = stop
-    graph.erase_node(node)
+    for part in module.modules():
+        if isinstance(part, fx.GraphModule) and part is not module:
+            setattr(part, "forward", fx.Interpreter(part).run)  # noqa: B010  a method for the type checker
 
 
 def _refuse_lost_state(program: ExportedProgram, replaced: set[str]) -> None:

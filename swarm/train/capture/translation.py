@@ -1,70 +1,64 @@
 """An exported program, written as the OP-DAG: plain data with the author's names."""
 
 import operator
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import fx
 
 from swarm.graph import dag
 from swarm.graph.operators import ALLOWED
-from swarm.train.capture.arguments import argument, spec_of
+from swarm.train.capture.arguments import VALUE_DEPENDENT_SHAPE, VALUE_READ, argument, spec_of
 from swarm.train.capture.modes import Mode
 from swarm.train.capture.places import Refusal, of_node
+from swarm.train.capture.rewriting import rewritten
 from swarm.train.capture.signature import Roots
 
-_EVERY_LAYOUT: Final = {"aten.view.default": "aten.reshape.default"}
-"""``view`` refuses layouts that the capturing machine did not see: kernels of other devices and torch builds lay
-their outputs out differently. ``reshape`` is ``view`` wherever that works, with the same gradient."""
-
-_SAID_ELSEWHERE: Final = frozenset({"layout", "pin_memory"})
-"""Arguments with one legal value: strided, and unpinned."""
+Kind = Literal["input", "parameter", "buffer", "constant", "output"]
 
 
 class Leaf(NamedTuple):
     """A value that no operator makes."""
 
-    kind: Literal["input", "parameter", "buffer", "constant"]
+    kind: Kind
     name: str
     tensor: torch.Tensor
+
+
+class _Row(NamedTuple):
+    """A value to be, with the nodes that stand for it."""
+
+    kind: Kind
+    name: str
+    spec: dag.TensorSpec
+    nodes: list[fx.Node]
 
 
 class Translation:
     """Builds the values and operators of one graph, in order."""
 
-    def __init__(self, differentiable: frozenset[fx.Node]) -> None:
-        self._differentiable = differentiable
+    def __init__(self) -> None:
         self._ids: dict[fx.Node, int] = {}
         self._names: dict[str, int] = {}
-        self._values: list[dag.Value] = []
+        self._rows: list[_Row] = []
         self._operators: list[dag.Operator] = []
 
     def add_leaf(self, leaf: Leaf, readers: Sequence[fx.Node]) -> None:
         """A model input, parameter, buffer or constant, which the placeholders ``readers`` stand for."""
-        self._names[leaf.name] = len(self._values)
-        self._ids |= dict.fromkeys(readers, len(self._values))
-        needed = any(node in self._differentiable for node in readers)
-        self._values.append(
-            dag.Value(kind=leaf.kind, name=leaf.name, spec=spec_of(leaf.tensor), differentiable=needed)
-        )
+        self._names[leaf.name] = self._add(leaf.kind, leaf.name, spec_of(leaf.tensor), readers)
 
-    def add_operator(self, node: fx.Node, live: frozenset[fx.Node]) -> None:
+    def add_operator(self, node: fx.Node, live: Collection[fx.Node]) -> None:
         """One call of an operator, whose outputs are those that ``live`` nodes read."""
         place = of_node(node)
-        name = str(node.target)
-        target = _EVERY_LAYOUT.get(name, name)
-        if target not in ALLOWED or not isinstance(node.target, torch._ops.OpOverload):  # noqa: SLF001  its only name
-            raise Refusal(f"the operator {name} is not one that peers run; write it with others", place)
+        target, args, kwargs = rewritten(node)
+        if target not in ALLOWED:
+            raise Refusal(_why_not(node, target), place)
         self._operators.append(
             dag.Operator(
                 target=target,
-                args=tuple(argument(value, self._ids, node) for value in node.args),
-                kwargs=tuple(
-                    (key, argument(value, self._ids, node))
-                    for key, value in node.kwargs.items()
-                    if key not in _SAID_ELSEWHERE
-                ),
+                args=tuple(argument(value, self._ids, node) for value in args),
+                kwargs=tuple((key, argument(value, self._ids, node)) for key, value in kwargs.items()),
                 outputs=self._outputs(node, live),
                 path=place.path,
                 source=place.source,
@@ -72,37 +66,43 @@ class Translation:
             )
         )
 
-    def _outputs(self, node: fx.Node, live: frozenset[fx.Node]) -> tuple[int, ...]:
+    def _outputs(self, node: fx.Node, live: Collection[fx.Node]) -> tuple[int, ...]:
         result = node.meta["val"]
         if isinstance(result, torch.Tensor):
-            return (self._add_output(node),)
+            return (self._add_output([node]),)
         readers: dict[int, list[fx.Node]] = {}
         for user in node.users:
             if user in live:
                 readers.setdefault(_selected(node, user), []).append(user)
-        outputs = []
-        for index, item in enumerate(result):
-            if isinstance(item, torch.Tensor):
-                first, *others = readers.get(index, [None])
-                outputs.append(-1 if first is None else self._add_output(first))
-                for other in others:
-                    self._ids[other] = outputs[-1]
-        return tuple(outputs)
-
-    def _add_output(self, node: fx.Node) -> int:
-        self._ids[node] = len(self._values)
-        spec = spec_of(node.meta["val"], of_node(node))
-        self._values.append(
-            dag.Value(kind="output", name=node.name, spec=spec, differentiable=node in self._differentiable)
+        return tuple(
+            self._add_output(readers[index]) if index in readers else -1
+            for index, item in enumerate(result)
+            if isinstance(item, torch.Tensor)
         )
-        return self._ids[node]
 
-    def finish(self, mode: Mode, roots: Roots) -> dag.Graph:
-        """The graph."""
+    def _add_output(self, nodes: Sequence[fx.Node]) -> int:
+        spec = spec_of(nodes[0].meta["val"], of_node(nodes[0]))
+        return self._add("output", nodes[0].name, spec, nodes)
+
+    def _add(self, kind: Kind, name: str, spec: dag.TensorSpec, nodes: Sequence[fx.Node]) -> int:
+        self._rows.append(_Row(kind, name, spec, list(nodes)))
+        self._ids |= dict.fromkeys(nodes, len(self._rows) - 1)
+        return len(self._rows) - 1
+
+    def finish(self, mode: Mode, roots: Roots, differentiable: Collection[fx.Node]) -> dag.Graph:
+        """The graph; a value is differentiable where one of its nodes is."""
         return dag.Graph(
             format=dag.FORMAT,
             mode=mode,
-            values=tuple(self._values),
+            values=tuple(
+                dag.Value(
+                    kind=row.kind,
+                    name=row.name,
+                    spec=row.spec,
+                    differentiable=any(node in differentiable for node in row.nodes),
+                )
+                for row in self._rows
+            ),
             operators=tuple(self._operators),
             loss=self._ids[roots.loss],
             outputs=tuple(self._ids[node] for node in roots.outputs),
@@ -110,6 +110,15 @@ class Translation:
                 dag.Update(buffer=self._names[name], value=self._ids[node]) for name, node in roots.updates
             ),
         )
+
+
+def _why_not(node: fx.Node, target: str) -> str:
+    tags = getattr(node.target, "tags", ())
+    if torch.Tag.dynamic_output_shape in tags:
+        return VALUE_DEPENDENT_SHAPE
+    if torch.Tag.data_dependent_output in tags:
+        return VALUE_READ
+    return f"the operator {target} is not one that peers run for each other; write it with others"
 
 
 def _selected(node: fx.Node, user: fx.Node) -> int:

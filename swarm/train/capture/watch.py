@@ -7,11 +7,12 @@ would train something else. They are refused here, while the offending line is s
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 
 from swarm.train.capture.places import Refusal
 
@@ -65,18 +66,23 @@ def no_custom_backward() -> Iterator[None]:
         setattr(torch.autograd.Function, "apply", original)  # noqa: B010
 
 
-class Watch(TorchFunctionMode):
-    """Refuses calls whose effect a graph of operators cannot hold, and mends those that have an equal."""
+_REFUSED: Final[dict[Callable[..., Any], str]] = {
+    torch.Tensor.register_hook: "a gradient hook would run on no other peer; change the loss instead",
+    torch.Tensor.register_post_accumulate_grad_hook: "a gradient hook would run on no other peer; drop it",
+    torch.Tensor.retain_grad: "retain_grad() has no effect on other peers; drop it",
+    torch.Tensor.backward: "a backward pass inside forward is no operator that peers run; drop it",
+    torch.autograd.backward: "a backward pass inside forward is no operator that peers run; drop it",
+    torch.autograd.grad: "a gradient inside forward or the loss is no operator that peers run; drop it",
+}
+_DATA: Final = torch.Tensor.data.__get__
 
-    _REFUSED: dict[Callable[..., Any], str] = {
-        torch.Tensor.register_hook: "a gradient hook",
-        torch.Tensor.register_post_accumulate_grad_hook: "a gradient hook",
-        torch.Tensor.retain_grad: "retain_grad()",
-        torch.Tensor.backward: "backward() inside forward",
-        torch.autograd.backward: "backward() inside forward",
-        torch.autograd.grad: "autograd.grad() inside forward",
-    }
-    _DATA = torch.Tensor.data.__get__
+
+class Watch(TorchFunctionMode):
+    """Refuses calls that a graph of operators cannot hold, and writes down what it would lose.
+
+    Lost would be that a block runs without gradients (export drops it where blocks are nested in autocast,
+    and its decompositions everywhere), and ``.data``: both become explicit ``detach`` operators.
+    """
 
     def __torch_function__(
         self,
@@ -86,11 +92,27 @@ class Watch(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Called by torch for every function on a tensor."""
-        if func in self._REFUSED:
-            raise Refusal(
-                f"{self._REFUSED[func]} is not part of the operators that peers run; compute it from outputs "
-                "of the model, in the loss"
-            )
-        if func == self._DATA:
+        if func in _REFUSED:
+            raise Refusal(_REFUSED[func])
+        if func == _DATA:
             return args[0].detach()
-        return func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        if not torch.is_grad_enabled():
+            _refuse_hidden_write(func, args, kwargs)
+            args, kwargs = pytree.tree_map_only(torch.Tensor, _detached, (args, kwargs))
+        return func(*args, **kwargs)
+
+
+def _detached(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach() if tensor.requires_grad else tensor
+
+
+def _refuse_hidden_write(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    name = getattr(func, "__name__", "")
+    writes = name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+    written = args[0] if writes and args else kwargs.get("out")
+    if isinstance(written, torch.Tensor) and written.requires_grad:
+        raise Refusal(
+            "it writes without gradients to a tensor that has them, a parameter or what was computed from "
+            "one; compute a new tensor instead, and leave parameters to the optimizer"
+        )
