@@ -40,7 +40,9 @@ def cut(graph: Graph, bounds: Sequence[int]) -> tuple[Stage, ...]:
     updates: dict[int, list[Update]] = {}
     for update in graph.updates:
         updates.setdefault(owners[ValueId(update.buffer)], []).append(update)
-    placement = Placement(stages=len(bounds) - 1, operators=operators, updates=updates, owners=owners)
+    placement = Placement(
+        stages=len(bounds) - 1, operators=operators, updates=updates, owners=owners, homes={}
+    )
     return route(graph, placement)
 
 

@@ -5,9 +5,8 @@ a -> c1 -> c2 -> ..., and its gradient comes back the same way, each stage addin
 hand-back, decision D4).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from swarm.errors import LocalError
 from swarm.graph.dag import Graph, Update, operator_inputs, producers
@@ -42,6 +41,9 @@ class Placement:
     updates: Mapping[int, Sequence[Update]]
     owners: Mapping[ValueId, int]
     """The owning stage of parameters and buffers; one that is not named is owned by nobody here."""
+    homes: Mapping[ValueId, Collection[int]]
+    """The stages that have a parameter or buffer; later ones are sent it. One that is not named is had by all
+    that read it."""
 
 
 @dataclass(slots=True)
@@ -58,7 +60,7 @@ class _Draft:
 def route(graph: Graph, placement: Placement) -> tuple[Stage, ...]:
     """The stages of ``graph`` under ``placement``.
 
-    Raises LocalError where an operator would read a value that a later stage makes.
+    Raises LocalError where an operator would read a value that only a later stage has.
     """
     makers = producers(graph)
     free = sourceless(graph)
@@ -115,15 +117,17 @@ def _connect(
     for stage, draft in enumerate(drafts):
         for value in draft.reads:
             readers.setdefault(value, []).append(stage)
-    for value, maker in makers.items():
-        if maker in free:
-            continue
-        home = placement.operators[maker]
+    homes: dict[ValueId, Collection[int]] = {
+        value: (placement.operators[maker],) for value, maker in makers.items() if maker not in free
+    }
+    for value, home in (homes | dict(placement.homes)).items():
         gradient = graph.values[value].differentiable
-        path = [home, *(stage for stage in readers.get(value, ()) if stage != home)]
-        for here, there in pairwise(path):
-            if there < here:
-                raise LocalError(f"{graph.values[value].name} is read in stage {there} and made in {here}")
+        for there in readers.get(value, ()):
+            if there in home:
+                continue
+            here = max((s for s in (*home, *readers[value]) if s < there), default=-1)
+            if here < min(home):
+                raise LocalError(f"{graph.values[value].name} is read in stage {there}, before any has it")
             drafts[here].outgoing.append(Edge(value=value, stage=StageIndex(there), gradient=gradient))
             drafts[there].incoming.append(Edge(value=value, stage=StageIndex(here), gradient=gradient))
 
@@ -131,8 +135,10 @@ def _connect(
 def _finish(
     graph: Graph, index: StageIndex, draft: _Draft, placement: Placement, free: frozenset[OperatorIndex]
 ) -> Stage:
+    received = {edge.value for edge in draft.incoming}
+    held = {*draft.reads, *(edge.value for edge in draft.outgoing)} - received
     read = {
-        kind: tuple(v for v in sorted(draft.reads) if graph.values[v].kind == kind)
+        kind: tuple(v for v in sorted(held) if graph.values[v].kind == kind)
         for kind in ("input", "parameter", "buffer", "constant")
     }
 
@@ -140,7 +146,7 @@ def _finish(
         return tuple(
             TensorUse(
                 value=value,
-                operators=tuple(draft.reads[value]),
+                operators=tuple(draft.reads.get(value, ())),
                 owned=placement.owners.get(value) == index,
             )
             for value in read[kind]

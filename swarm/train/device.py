@@ -1,0 +1,115 @@
+"""The device, the one thread that owns torch, and the settings under which like machines compute alike.
+
+Decision D5: single-threaded on CPU, deterministic algorithms, no TF32. OpenMP keeps the number of intra-op
+threads by calling thread, so it is set inside the device thread.
+"""
+
+import asyncio
+import os
+import platform
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import ParamSpec, Self, TypeVar
+
+import psutil
+import torch
+
+from swarm.errors import MisuseError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def find_device(text: str = "") -> torch.device:
+    """The device that ``text`` names (``cpu``, ``cuda``, ``cuda:1``), or the best there is for no text.
+
+    Raises MisuseError where it does not exist here, or is of a kind without deterministic algorithms.
+    """
+    if not text:
+        text = "cuda:0" if torch.cuda.is_available() else "cpu"
+    kind, _, number = text.partition(":")
+    if kind not in {"cpu", "cuda"} or not (number.isdecimal() or (kind == text)):
+        raise MisuseError(f"--device {text} is not a device for training; use cpu or cuda:N")
+    if kind == "cpu":
+        return torch.device("cpu")
+    index = int(number or 0)
+    if index >= torch.cuda.device_count():
+        found = torch.cuda.device_count()
+        raise MisuseError(f"--device {text} is not here: torch {torch.__version__} sees {found} CUDA devices")
+    return torch.device("cuda", index)
+
+
+def configure_device(device: torch.device) -> None:
+    """Make the calling thread, and torch in this process, compute as like machines do (decision D5)."""
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True, warn_only=device.type == "cuda")
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    if device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cudnn.benchmark = False
+        torch.cuda.set_device(device)
+
+
+def like_machines(device: torch.device) -> str:
+    """What two machines must have in common to compute the same bits: equal strings are like machines."""
+    if device.type == "cuda":
+        chip = torch.cuda.get_device_name(device)
+        cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
+        build = f"cuda {torch.version.cuda} cudnn {cudnn}"
+    else:
+        chip = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+        onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+        mkl = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+        build = f"mkl {mkl}, onednn {onednn}"
+    return f"torch {torch.__version__}, {build}, {chip}, 1 thread"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Bytes of memory on a device."""
+
+    total: int
+    available: int
+
+
+def memory_of(device: torch.device) -> Memory:
+    """The device's memory, and how much of it is free now."""
+    if device.type == "cuda":
+        available, total = torch.cuda.mem_get_info(device)
+        return Memory(total=total, available=available)
+    found = psutil.virtual_memory()
+    return Memory(total=found.total, available=found.available)
+
+
+class DeviceThread:
+    """The one thread that calls torch. Work runs in the order in which it is asked for.
+
+    ::
+
+        async with DeviceThread(find_device("cpu")) as device:
+            result = await device.run(executor.forward, step, 0, inputs, received)
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._pool = ThreadPoolExecutor(
+            max_workers=1, thread_name_prefix="device", initializer=configure_device, initargs=(device,)
+        )
+
+    async def run(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run ``work`` on the device thread and wait for it. Cancelling stops the waiting, not the work."""
+        return await asyncio.wrap_future(self._pool.submit(work, *args, **kwargs))
+
+    async def aclose(self) -> None:
+        """Let what runs end, drop what has not begun, and end the thread."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, lambda: self._pool.shutdown(wait=True, cancel_futures=True))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()

@@ -1,0 +1,214 @@
+"""All stages of a job in one process, one after the other: what the pipeline computes, without the pipeline.
+
+Used with one stage by ``--verify`` (the second contract of decision D5), with any cut by tests: the results
+must not differ in a single bit. Every boundary tensor is taken apart and rebuilt as if it had crossed a link.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from swarm.compress.lossless import Lossless
+from swarm.errors import TrainingError
+from swarm.graph.cut import cut, shared_parameters
+from swarm.graph.dag import Graph
+from swarm.graph.evaluation import evaluation_stages
+from swarm.graph.stage import Stage
+from swarm.ids import OperatorIndex, ValueId
+from swarm.protocol.settlement import Settlement, settle
+from swarm.train.optimizer import learning_rate
+from swarm.train.stage import StageExecutor, StageTask
+from swarm.train.stage_pass import ForwardResult
+from swarm.wire.messages.pipeline import Fence, Phase, StageReport
+from swarm.wire.records.manifest import Optimizer
+
+Batch = Mapping[ValueId, torch.Tensor]
+"""The model inputs of one micro-batch, by their values in the graph."""
+
+_NOBODY = "a" * 52
+"""Stands for a job id in reports that never leave the process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockstepJob:
+    """A job to train in one process."""
+
+    graph: Graph
+    evaluation: Graph | None
+    tensors: Mapping[str, torch.Tensor]
+    """Initial parameters, buffers and constants of both graphs, by name."""
+    optimizer: Optimizer
+    micro_batches: int
+    steps: int
+    seed: int
+    batch: Callable[[int, int], Batch]
+    """The inputs of (step, micro-batch)."""
+    held_out: Callable[[int], Batch] | None = None
+    """The inputs of one micro-batch of the evaluation pass."""
+    held_out_batches: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockstepRun:
+    """What training came to."""
+
+    losses: tuple[float, ...]
+    """Mean over the micro-batches, of each step."""
+    held_out: float | None
+    tensors: dict[str, torch.Tensor]
+    """Every parameter and buffer of the job after the last step, and every constant."""
+
+
+class Lockstep:
+    """The stages between ``bounds`` of a job, in one process."""
+
+    def __init__(self, job: LockstepJob, bounds: Sequence[int], device: torch.device) -> None:
+        self.job = job
+        self.device = device
+        self.stages = cut(job.graph, bounds)
+        self.shared = shared_parameters(job.graph, self.stages)
+        self._codec = Lossless()
+        self._evaluation: Sequence[Stage] = ()
+        if job.evaluation is not None:
+            self._evaluation = evaluation_stages(job.graph, self.stages, job.evaluation)
+        self.executors = [StageExecutor(self._task(stage), job.tensors, device) for stage in self.stages]
+
+    def _task(self, stage: Stage) -> StageTask:
+        evaluation = self.job.evaluation
+        return StageTask(
+            graph=self.job.graph,
+            stage=stage,
+            evaluation=None if evaluation is None else (evaluation, self._evaluation[stage.index]),
+            optimizer=self.job.optimizer,
+            micro_batches=self.job.micro_batches,
+            seed=self.job.seed,
+        )
+
+    def compute(self, step: int) -> list[StageReport]:
+        """Run all micro-batches of ``step`` forward and backward, and measure."""
+        losses: list[float] = []
+        faults: dict[int, tuple[str, bool]] = {}
+        for micro_batch in range(self.job.micro_batches):
+            results = self._forwards(step, micro_batch)
+            losses += [result.loss for result in results if result.loss is not None]
+            _note(faults, ((stage, result.fault) for stage, result in enumerate(results)), forward=True)
+            _note(faults, self._backwards(step, micro_batch), forward=False)
+        gradients = self._shared_gradients()
+        reports = []
+        for stage, executor in enumerate(self.executors):
+            measured = executor.measure(gradients[stage])
+            _note(faults, [(stage, measured.fault)], forward=False)
+            fault, forward = faults.get(stage, ("", False))
+            reports.append(
+                StageReport(
+                    fence=_fence(step, "train", stage),
+                    squares=measured.squares,
+                    losses=tuple(losses) if stage == len(self.stages) - 1 else (),
+                    fault=fault,
+                    fault_forward=forward,
+                    compute_seconds=0.0,
+                )
+            )
+        return reports
+
+    def step(self, step: int) -> Settlement:
+        """Compute and settle one step, and apply it; raises TrainingError where it cannot be applied."""
+        settlement = settle(dict(enumerate(self.compute(step))), clip_norm=self.job.optimizer.clip_norm)
+        if settlement.outcome == "failed":
+            for executor in self.executors:
+                executor.abandon_step()
+            raise TrainingError(f"step {step}: {settlement.cause}")
+        rate = learning_rate(self.job.optimizer, step, self.job.steps)
+        for executor in self.executors:
+            executor.apply(settlement.clip, rate)
+        for shared in self.shared:
+            value = self.executors[shared.owner].shared_value(shared.parameter)
+            for stage in {use.stage for use in shared.uses} - {shared.owner}:
+                self.executors[stage].adopt_shared({shared.parameter: self._carried(value)})
+        return settlement
+
+    def evaluate(self, micro_batch: int, batch: Batch) -> float:
+        """The loss of one held-out micro-batch."""
+        carried: dict[ValueId, torch.Tensor] = {}
+        loss = 0.0
+        for executor, stage in zip(self.executors, self._evaluation, strict=True):
+            received = {edge.value: carried[edge.value] for edge in stage.incoming}
+            result = executor.evaluate(micro_batch, _inputs(stage, batch), received)
+            carried |= {value: self._carried(tensor) for value, tensor in result.outgoing.items()}
+            loss = loss if result.loss is None else result.loss
+        return loss
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Every tensor of the job by name; those that no stage owns are the initial ones."""
+        found = dict(self.job.tensors)
+        for executor in self.executors:
+            found |= executor.tensors()
+        return found
+
+    def _forwards(self, step: int, micro_batch: int) -> list[ForwardResult]:
+        batch = self.job.batch(step, micro_batch)
+        carried: dict[ValueId, torch.Tensor] = {}
+        results = []
+        for executor, stage in zip(self.executors, self.stages, strict=True):
+            received = {edge.value: carried[edge.value] for edge in stage.incoming}
+            result = executor.forward(step, micro_batch, _inputs(stage, batch), received)
+            carried |= {value: self._carried(tensor) for value, tensor in result.outgoing.items()}
+            results.append(result)
+        return results
+
+    def _backwards(self, step: int, micro_batch: int) -> list[tuple[int, str]]:
+        carried: dict[ValueId, torch.Tensor] = {}
+        faults = []
+        for executor, stage in zip(reversed(self.executors), reversed(self.stages), strict=True):
+            gradients = {edge.value: carried[edge.value] for edge in stage.outgoing if edge.value in carried}
+            result = executor.backward(step, micro_batch, gradients)
+            for value in gradients:
+                del carried[value]
+            carried |= {value: self._carried(tensor) for value, tensor in result.outgoing.items()}
+            faults.append((int(stage.index), result.fault))
+        return faults
+
+    def _shared_gradients(self) -> list[dict[tuple[ValueId, OperatorIndex], torch.Tensor]]:
+        """For each stage, the gradients of uses elsewhere of the shared parameters that it owns."""
+        found: list[dict[tuple[ValueId, OperatorIndex], torch.Tensor]] = [{} for _ in self.stages]
+        for shared in self.shared:
+            for use in shared.uses:
+                if use.stage != shared.owner:
+                    gradient = self.executors[use.stage].gradient_of_use(shared.parameter, use.operator)
+                    found[shared.owner][shared.parameter, use.operator] = self._carried(gradient)
+        return found
+
+    def _carried(self, tensor: torch.Tensor) -> torch.Tensor:
+        encoded = self._codec.encode(tensor, seed=0)
+        return self._codec.decode(encoded.header, encoded.payload, device=self.device)
+
+
+def run_lockstep(job: LockstepJob, device: torch.device, bounds: Sequence[int] | None = None) -> LockstepRun:
+    """Train ``job`` to its end with all stages in this process; without ``bounds`` as one stage.
+
+    Raises TrainingError where a step cannot be applied. To be called on the device thread, since the bits
+    depend on its settings (:func:`swarm.train.device.configure_device`).
+    """
+    lockstep = Lockstep(job, bounds or (0, len(job.graph.operators)), device)
+    losses = tuple(lockstep.step(step).loss for step in range(job.steps))
+    held_out = None
+    if job.held_out is not None and job.held_out_batches:
+        found = [lockstep.evaluate(index, job.held_out(index)) for index in range(job.held_out_batches)]
+        held_out = sum(found) / len(found)
+    return LockstepRun(losses=losses, held_out=held_out, tensors=lockstep.tensors())
+
+
+def _inputs(stage: Stage, batch: Batch) -> dict[ValueId, torch.Tensor]:
+    return {value: batch[value] for value in stage.inputs}
+
+
+def _note(faults: dict[int, tuple[str, bool]], found: Iterable[tuple[int, str]], *, forward: bool) -> None:
+    """Keep each stage's first fault."""
+    for stage, fault in found:
+        if fault:
+            faults.setdefault(stage, (fault, forward))
+
+
+def _fence(step: int, phase: Phase, stage: int) -> Fence:
+    return Fence(job=_NOBODY, step=step, phase=phase, source=stage, target=0, sender=0, receiver=0)

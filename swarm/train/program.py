@@ -1,0 +1,224 @@
+"""A stage as a flat program: one instruction an operator, with slots instead of names (decisions D4, D5).
+
+The program makes three promises, so that the bits of a run do not depend on where the graph is cut:
+
+* every value lies in a layout that a link would keep (:func:`swarm.compress.layout.portable`);
+* a value requires a gradient exactly where the graph says that it is differentiable, since torch picks
+  kernels by that too;
+* the gradients of a value's uses are added by :func:`swarm.train.program_autograd.fork`, from the last use
+  to the first.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from swarm.compress.layout import portable, travels
+from swarm.errors import TrainingError
+from swarm.graph.cut import is_trained
+from swarm.graph.dag import Graph, Operator, Sequence, operator_inputs, references
+from swarm.graph.stage import Stage
+from swarm.ids import OperatorIndex, ValueId
+from swarm.train.program_arguments import Template, Values, resolve
+from swarm.train.program_autograd import differentiably_portable, fork
+from swarm.train.program_seeds import Seeds
+
+_SLICED_BACKWARD: Final = frozenset(
+    f"aten.{name}"
+    for name in (
+        "constant_pad_nd.default",
+        "pad.default",
+        "slice_scatter.default",
+        "select_scatter.default",
+        "diagonal_scatter.default",
+        "diag.default",
+        "diagflat.default",
+        "diag_embed.default",
+    )
+)
+"""Operators whose gradient with respect to an input is a slice of their output's, as it is for all that take
+a list of tensors (``cat``). Such a slice may lie too thin in memory to travel."""
+
+Inspect = Callable[["Instruction", Collection[torch.Tensor], Collection[torch.Tensor]], None]
+"""Called after each operator with the tensors that it read and made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instruction:
+    """One operator of the program."""
+
+    index: OperatorIndex
+    operator: Operator
+    call: Callable[..., Any]
+    template: Template
+    reads: tuple[ValueId, ...]
+    """Values at hand that it reads."""
+    bound: Values
+    """Parameters and constants that it reads."""
+    forks: tuple[ValueId, ...]
+    """Those of them that later uses differentiate too."""
+    sliced: tuple[ValueId, ...]
+    """Those whose gradient may come in a layout that does not travel."""
+    releases: tuple[ValueId, ...]
+    """Values that nothing needs afterwards."""
+    trained: bool
+    """Whether a gradient flows back through it."""
+
+    def __str__(self) -> str:
+        source = f" at {self.operator.source}" if self.operator.source else ""
+        return f"{self.operator.path or 'the model'}, {self.operator.target}{source}"
+
+
+class Program:
+    """The operators of one stage, ready to run.
+
+    ``bound`` has, for each operator, the tensors that are the same in every run: parameters and constants.
+    All other values are given to :meth:`run`.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        stage: Stage,
+        bound: Mapping[OperatorIndex, Values],
+        device: torch.device,
+    ) -> None:
+        self._graph = graph
+        self._generator = _generator(device)
+        needed = {edge.value for edge in stage.outgoing} | {ValueId(update.value) for update in stage.updates}
+        if stage.loss:
+            needed.add(ValueId(graph.loss))
+        later = {edge.value for edge in stage.outgoing if edge.gradient}
+        instructions = []
+        for index in reversed(stage.operators):
+            template = Template(graph.operators[index], bound.get(index, {}), device)
+            instructions.append(_instruction(graph, index, template, later=later, needed=needed))
+        self.instructions = tuple(reversed(instructions))
+
+    def run(
+        self,
+        values: dict[ValueId, torch.Tensor],
+        *,
+        seeds: Seeds,
+        record: bool,
+        inspect: Inspect | None = None,
+    ) -> None:
+        """Run all operators on ``values``, and leave in it what the stage keeps.
+
+        ``record``: build the autograd graph. Raises TrainingError, naming the operator, where torch refuses.
+        """
+        with torch.no_grad():
+            for instruction in self.instructions:
+                recording = record and instruction.trained
+                if torch.is_grad_enabled() != recording:
+                    torch.set_grad_enabled(recording)
+                self._execute(instruction, values, seeds, recording=recording, inspect=inspect)
+
+    def _execute(
+        self,
+        instruction: Instruction,
+        values: dict[ValueId, torch.Tensor],
+        seeds: Seeds,
+        *,
+        recording: bool,
+        inspect: Inspect | None,
+    ) -> None:
+        taken = {value: values[value] for value in instruction.reads}
+        if recording:
+            for value in instruction.forks:
+                taken[value], values[value] = fork(taken[value])
+            for value in instruction.sliced:
+                taken[value] = differentiably_portable(taken[value])
+        if instruction.operator.random:
+            self._generator.manual_seed(seeds.of(instruction.index))
+        made = _call(instruction, taken)
+        for output, tensor in zip(instruction.operator.outputs, made, strict=True):
+            if output >= 0:
+                values[ValueId(output)] = self._settled(ValueId(output), tensor, recording=recording)
+        if inspect is not None:
+            inspect(instruction, [*taken.values(), *instruction.bound.values()], made)
+        for value in instruction.releases:
+            del values[value]
+
+    def _settled(self, value: ValueId, tensor: torch.Tensor, *, recording: bool) -> torch.Tensor:
+        """``tensor`` as the promises of the module want it."""
+        if not travels(tensor):
+            tensor = differentiably_portable(tensor) if recording else portable(tensor)
+        if recording and tensor.requires_grad != self._graph.values[value].differentiable:
+            tensor = tensor.detach().requires_grad_(not tensor.requires_grad)
+        return tensor
+
+
+def _call(instruction: Instruction, taken: Values) -> list[torch.Tensor]:
+    """The tensors that the operator returns."""
+    args, kwargs = instruction.template.fill(taken)
+    try:
+        result = instruction.call(*args, **kwargs)
+    except (RuntimeError, IndexError, ValueError, TypeError) as error:
+        cause = str(error).partition("\n")[0]
+        raise TrainingError(f"{instruction} failed: {cause}") from error
+    results = [result] if isinstance(result, torch.Tensor) else result
+    made = [tensor for tensor in results if isinstance(tensor, torch.Tensor)]
+    if len(made) != len(instruction.operator.outputs):
+        raise TrainingError(
+            f"{instruction} returns {len(made)} tensors with torch {torch.__version__}, and "
+            f"{len(instruction.operator.outputs)} where the model was captured; use that version of torch"
+        )
+    return made
+
+
+def _instruction(
+    graph: Graph,
+    index: OperatorIndex,
+    template: Template,
+    *,
+    later: set[ValueId],
+    needed: set[ValueId],
+) -> Instruction:
+    """The instruction of one operator, called from the last operator to the first.
+
+    ``later`` are the values that later operators or stages differentiate, ``needed`` those that anybody later
+    needs; both are brought up to date.
+    """
+    operator = graph.operators[index]
+    trained = is_trained(graph, index)
+    reads = tuple(dict.fromkeys(v for v in operator_inputs(operator) if v not in template.bound))
+    differentiated = [v for v in reads if trained and graph.values[v].differentiable]
+    made = [ValueId(v) for v in operator.outputs if v >= 0]
+    instruction = Instruction(
+        index=index,
+        operator=operator,
+        call=resolve(operator.target),
+        template=template,
+        reads=reads,
+        bound=template.bound,
+        forks=tuple(v for v in differentiated if v in later),
+        sliced=tuple(v for v in differentiated if v in _sliced(operator)),
+        releases=tuple(v for v in (*reads, *made) if v not in needed),
+        trained=trained,
+    )
+    later.update(differentiated)
+    needed.update(reads)
+    return instruction
+
+
+def _sliced(operator: Operator) -> frozenset[ValueId]:
+    """Inputs whose gradient may be a slice of the output's."""
+    everything = operator.target in _SLICED_BACKWARD
+    arguments = [*operator.args, *(argument for _, argument in operator.kwargs)]
+    return frozenset(
+        value
+        for argument in arguments
+        if everything or isinstance(argument, Sequence)
+        for value in references(argument)
+    )
+
+
+def _generator(device: torch.device) -> torch.Generator:
+    """The generator that operators draw from on ``device``."""
+    if device.type == "cuda":
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+        return torch.cuda.default_generators[device.index]
+    return torch.default_generator

@@ -1,0 +1,278 @@
+"""The stage executor: one stage's forwards, backwards and step boundary, on the device thread (D4, D5).
+
+Its results have the same bits whatever the partition, on like machines: see ``program`` for what that takes.
+Nothing here knows of links; the pipeline brings and takes tensors by ``ValueId``. A training step, in order::
+
+    forward(step, 0..M-1, ...)  interleaved with  backward(step, 0..M-1, ...)    both in index order
+    gradient_of_use(...)       for each use of a shared parameter that another stage owns
+    measure(shared)            sums of squares, with the gradients of uses from other stages
+    apply(clip, rate)          or abandon_step(), which leaves no trace
+    shared_value(...)          of each owned parameter that other stages use
+    adopt_shared(values)       the new values of those that other stages own
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from swarm.errors import LocalError, TrainingError
+from swarm.graph.dag import Graph
+from swarm.graph.stage import Stage
+from swarm.ids import OperatorIndex, ValueId
+from swarm.train.program_seeds import Seeds
+from swarm.train.stage_buffers import Buffers
+from swarm.train.stage_evaluation import EvaluationPass
+from swarm.train.stage_faults import is_finite
+from swarm.train.stage_parameters import Parameters
+from swarm.train.stage_pass import ForwardResult, StagePass, Tensors
+from swarm.wire.messages.pipeline import Square
+from swarm.wire.records.manifest import Optimizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTask:
+    """What one stage is to do in a job."""
+
+    graph: Graph
+    stage: Stage
+    evaluation: tuple[Graph, Stage] | None
+    """The evaluation graph and this stage's part of it, where the job evaluates."""
+    optimizer: Optimizer
+    micro_batches: int
+    seed: int
+    """The job's seed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackwardResult:
+    """Gradients of incoming boundary tensors for one micro-batch.
+
+    A tensor that is missing has no influence on the loss through this or a later stage: an acknowledgement
+    goes back in its place. ``fault`` is as in :class:`swarm.train.stage_pass.ForwardResult`.
+    """
+
+    outgoing: dict[ValueId, torch.Tensor]
+    fault: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """Sums of squares of the owned parameters' gradients, in parameter order, and what is wrong with them."""
+
+    squares: tuple[Square, ...]
+    fault: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _InFlight:
+    """A micro-batch between its forward and its backward."""
+
+    leaves: dict[ValueId, torch.Tensor]
+    roots: dict[ValueId, torch.Tensor]
+
+
+class StageExecutor:
+    """One stage of one job. All methods run on the device thread.
+
+    ``tensors`` has, by name, the parameters, buffers and constants that the stage needs for both graphs
+    (:func:`swarm.graph.stage.tensor_names`); they are copied. Raises RemoteProtocolError where the graph has
+    an operator that is not allowed, FailureError where this torch lacks one.
+    """
+
+    def __init__(self, task: StageTask, tensors: Mapping[str, torch.Tensor], device: torch.device) -> None:
+        self.task = task
+        graph, stage = task.graph, task.stage
+        self._parameters = Parameters(graph, stage, tensors, task.optimizer, device)
+        self._buffers = Buffers(graph, stage, tensors, device)
+        self._pass = StagePass(graph, stage, self._parameters.bound, tensors, device)
+        self._copied_parameters = {
+            use.value: self._parameters.tensors[use.value].detach()
+            for use in stage.parameters
+            if any(update.value == use.value for update in stage.updates)
+        }
+        self._evaluation = (
+            None
+            if task.evaluation is None
+            else EvaluationPass(*task.evaluation, held=self._held(), tensors=tensors, device=device)
+        )
+        self._in_flight: dict[int, _InFlight] = {}
+        self._step: int | None = None
+        self._forwards = 0
+        self._backwards = 0
+
+    # Micro-batches.
+
+    def forward(self, step: int, micro_batch: int, inputs: Tensors, received: Tensors) -> ForwardResult:
+        """Run one micro-batch forward and keep what its backward needs.
+
+        ``inputs`` are the model inputs that this stage reads, ``received`` its incoming boundary tensors on
+        the stage's device, which nobody may write to afterwards. Raises TrainingError where an operator
+        fails, LocalError where this micro-batch is not next.
+        """
+        self._begin_step(step)
+        self._expect(micro_batch == self._forwards < self.task.micro_batches, f"forward of {micro_batch}")
+        values = self._pass.begin(inputs, received) | self._buffers.current() | self._copied_parameters
+        leaves = {
+            edge.value: values[edge.value].detach().requires_grad_()
+            for edge in self.task.stage.incoming
+            if edge.gradient
+        }
+        values |= leaves
+        result = self._pass.forward(values, self._seeds("train", step, micro_batch), record=True)
+        self._buffers.change(values)
+        kept = [edge.value for edge in self.task.stage.outgoing if edge.gradient]
+        if self.task.stage.loss:
+            kept.append(ValueId(self.task.graph.loss))
+        self._in_flight[micro_batch] = _InFlight(
+            leaves=leaves, roots={value: values[value] for value in kept}
+        )
+        self._forwards += 1
+        return result
+
+    def backward(self, step: int, micro_batch: int, gradients: Tensors) -> BackwardResult:
+        """Run one micro-batch backward, add up its parameters' gradients, and let go of it.
+
+        ``gradients`` are those of outgoing boundary tensors, from the stages they went to; one that is
+        missing is an acknowledgement. Raises TrainingError where an operator fails, LocalError where this
+        micro-batch is not next.
+        """
+        self._expect(step == self._step and micro_batch == self._backwards, f"backward of {micro_batch}")
+        self._expect(micro_batch in self._in_flight, f"backward of {micro_batch} before its forward")
+        flight = self._in_flight.pop(micro_batch)
+        incoming = len(flight.leaves)
+        found = self._differentiate(flight, gradients, [*flight.leaves.values(), *self._parameters.leaves()])
+        self._parameters.accumulate(found[incoming:])
+        outgoing = {
+            value: gradient
+            for value, gradient in zip(flight.leaves, found[:incoming], strict=True)
+            if gradient is not None
+        }
+        self._backwards += 1
+        broken = [value for value, gradient in outgoing.items() if not is_finite(gradient)]
+        return BackwardResult(outgoing=outgoing, fault=self._pass.reader_of(broken[0]) if broken else "")
+
+    def _differentiate(
+        self, flight: _InFlight, gradients: Tensors, wanted: list[torch.Tensor]
+    ) -> list[torch.Tensor | None]:
+        """The gradients of ``wanted``; the loss starts with its share of the mean over the micro-batches."""
+        loss = flight.roots.get(ValueId(self.task.graph.loss)) if self.task.stage.loss else None
+        given = {value: tensor for value, tensor in gradients.items() if value in flight.roots}
+        self._expect(len(given) == len(gradients), f"gradients of {sorted(set(gradients) - set(given))}")
+        if loss is not None:
+            given[ValueId(self.task.graph.loss)] = torch.full_like(loss, 1 / self.task.micro_batches)
+        roots = {value: flight.roots[value] for value in given if flight.roots[value].requires_grad}
+        if not roots or not wanted:
+            return [None] * len(wanted)
+        try:
+            return list(
+                torch.autograd.grad(
+                    list(roots.values()), wanted, [given[value] for value in roots], allow_unused=True
+                )
+            )
+        except RuntimeError as error:
+            cause = str(error).partition("\n")[0]
+            raise TrainingError(
+                f"the backward pass of stage {self.task.stage.index} failed: {cause}"
+            ) from error
+
+    # The step boundary.
+
+    def gradient_of_use(self, parameter: ValueId, operator: OperatorIndex) -> torch.Tensor:
+        """The step's gradient of one use of a shared parameter, for its owner.
+
+        Raises LocalError for an operator that is no such use in this stage.
+        """
+        self._expect_complete()
+        return self._parameters.gradient_of_use(parameter, operator)
+
+    def measure(self, shared: Mapping[tuple[ValueId, OperatorIndex], torch.Tensor]) -> Measurement:
+        """Complete the gradients of owned parameters and measure them.
+
+        ``shared`` has the gradients of uses in other stages of the shared parameters that this stage owns.
+        Raises LocalError where one is missing, or a micro-batch is not done.
+        """
+        self._expect_complete()
+        squares = self._parameters.measure(shared)
+        broken = [square.parameter for square in squares if not math.isfinite(square.total)]
+        name = f"the gradient of {self.task.graph.values[broken[0]].name}" if broken else ""
+        return Measurement(squares=squares, fault=name)
+
+    def apply(self, clip: float, learning_rate: float) -> None:
+        """Apply the step: adopt changed buffers, scale the gradients by ``clip``, let the optimizer step."""
+        self._expect_complete()
+        self._buffers.adopt()
+        self._parameters.step(clip, learning_rate)
+        self._end_step()
+
+    def abandon_step(self) -> None:
+        """Forget the step that was begun, if one was; it leaves no trace."""
+        self._parameters.forget()
+        self._buffers.forget()
+        self._in_flight.clear()
+        self._end_step()
+
+    def shared_value(self, parameter: ValueId) -> torch.Tensor:
+        """A copy of an owned parameter, for the other stages that use it."""
+        return self._parameters.tensors[parameter].detach().clone(memory_format=torch.preserve_format)
+
+    def adopt_shared(self, values: Tensors) -> None:
+        """Put the owners' new values of shared parameters in place."""
+        self._expect(self._step is None, "a shared value for a step that is not over")
+        for parameter, tensor in values.items():
+            self._parameters.adopt(parameter, tensor)
+
+    # Between steps.
+
+    def evaluate(self, micro_batch: int, inputs: Tensors, received: Tensors) -> ForwardResult:
+        """Run one micro-batch through the evaluation graph with the current parameters and buffers.
+
+        Raises as :meth:`forward` does. Nothing of it stays.
+        """
+        self._expect(self._step is None, "evaluation within a step")
+        if self._evaluation is None:
+            raise LocalError(f"stage {self.task.stage.index} has no evaluation graph")
+        return self._evaluation.run(inputs, received, self._seeds("evaluate", 0, micro_batch))
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The owned parameters and buffers by name, as they are until the next step is applied.
+
+        Tensors of the job that no stage names here are the initial ones: nothing trains or reads them.
+        """
+        stage = self.task.stage
+        owned = {use.value for use in (*stage.parameters, *stage.buffers) if use.owned}
+        graph = self.task.graph
+        return {graph.values[v].name: tensor for v, tensor in self._all().items() if v in owned}
+
+    def _all(self) -> dict[ValueId, torch.Tensor]:
+        parameters = {value: tensor.detach() for value, tensor in self._parameters.tensors.items()}
+        return parameters | self._buffers.tensors
+
+    def _held(self) -> dict[str, torch.Tensor]:
+        return {self.task.graph.values[value].name: tensor for value, tensor in self._all().items()}
+
+    # Order of events.
+
+    def _begin_step(self, step: int) -> None:
+        if self._step is None:
+            self._step = step
+        self._expect(step == self._step, f"a forward of step {step}")
+
+    def _expect_complete(self) -> None:
+        self._expect(self._backwards == self.task.micro_batches, "a step boundary before the last backward")
+
+    def _end_step(self) -> None:
+        self._step = None
+        self._forwards = self._backwards = 0
+
+    def _expect(self, holds: bool, otherwise: str) -> None:
+        if not holds:
+            where = f"stage {self.task.stage.index}, step {self._step}"
+            raise LocalError(
+                f"{where}: {otherwise} ({self._forwards} forwards, {self._backwards} backwards done)"
+            )
+
+    def _seeds(self, mode: Literal["train", "evaluate"], step: int, micro_batch: int) -> Seeds:
+        return Seeds(job=self.task.seed, mode=mode, step=step, micro_batch=micro_batch)

@@ -1,0 +1,152 @@
+"""The parameters of a stage: their uses, the gradients of a step, and the optimizer (decision D5).
+
+Every operator that uses a trained parameter reads a leaf of its own, an alias of the parameter. So each use
+has its own gradient, added up over the micro-batches in index order. At the step boundary the owner adds the
+uses in operator order, wherever they were computed.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+from torch import nn
+
+from swarm.errors import LocalError
+from swarm.graph.cut import is_trained, trained_uses
+from swarm.graph.dag import Graph
+from swarm.graph.stage import Stage
+from swarm.ids import OperatorIndex, ValueId
+from swarm.train.optimizer import build, set_learning_rate
+from swarm.train.tensors import laid_out
+from swarm.wire.messages.pipeline import Square
+from swarm.wire.records.manifest import Optimizer
+
+_CHUNK = 2**20
+"""Elements whose squares are summed at a time, so that float64 copies stay small."""
+
+Use = tuple[ValueId, OperatorIndex]
+
+
+class Parameters:
+    """The parameters that one stage holds, on its device."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        stage: Stage,
+        tensors: Mapping[str, torch.Tensor],
+        optimizer: Optimizer,
+        device: torch.device,
+    ) -> None:
+        self._graph = graph
+        self.tensors: dict[ValueId, torch.Tensor] = {}
+        self.bound: dict[OperatorIndex, dict[ValueId, torch.Tensor]] = {}
+        """What each operator reads: its own leaf of a trained parameter, else the parameter."""
+        self._leaves: dict[Use, torch.Tensor] = {}
+        self._gradients: dict[Use, torch.Tensor] = {}
+        self._totals: dict[ValueId, torch.Tensor] = {}
+        uses = trained_uses(graph)
+        for use in stage.parameters:
+            value = graph.values[use.value]
+            parameter = nn.Parameter(laid_out(tensors[value.name], value, device), requires_grad=False)
+            self.tensors[use.value] = parameter
+            for operator in use.operators:
+                tensor = parameter.detach()
+                if use.value in uses and is_trained(graph, operator):
+                    self._leaves[use.value, operator] = tensor.requires_grad_()
+                self.bound.setdefault(operator, {})[use.value] = tensor
+        self._uses = {
+            use.value: uses[use.value] for use in stage.parameters if use.owned and use.value in uses
+        }
+        owned = [self.tensors[parameter] for parameter in self._uses]
+        self._optimizer = build(optimizer, owned) if owned else None
+
+    # During a step.
+
+    def leaves(self) -> list[torch.Tensor]:
+        """What gradients are wanted for, in an order that :meth:`accumulate` knows."""
+        return list(self._leaves.values())
+
+    def accumulate(self, gradients: Iterable[torch.Tensor | None]) -> None:
+        """Add one micro-batch's gradients of :meth:`leaves`; micro-batches come in index order."""
+        for use, gradient in zip(self._leaves, gradients, strict=True):
+            if gradient is None:
+                continue
+            if use in self._gradients:
+                self._gradients[use].add_(gradient)
+            else:
+                self._gradients[use] = gradient.clone(memory_format=torch.preserve_format)
+
+    def gradient_of_use(self, parameter: ValueId, operator: OperatorIndex) -> torch.Tensor:
+        """The sum over the micro-batches of one use's gradient.
+
+        Zeros where no gradient came through it. Raises LocalError for an operator that is not a trained use
+        in this stage.
+        """
+        if (parameter, operator) not in self._leaves:
+            raise LocalError(f"operator {operator} does not train parameter {parameter} in this stage")
+        found = self._gradients.get((parameter, operator))
+        return torch.zeros_like(self.tensors[parameter]) if found is None else found
+
+    # At the step boundary.
+
+    def measure(self, shared: Mapping[Use, torch.Tensor]) -> tuple[Square, ...]:
+        """Complete the gradients of all owned parameters and give their sums of squares, in parameter order.
+
+        ``shared`` has the gradients of uses in other stages. Raises LocalError where one is missing.
+        """
+        for parameter, operators in self._uses.items():
+            parts = [self._part(parameter, operator, shared) for operator in operators]
+            total = parts[0] if len(parts) == 1 else parts[0].clone(memory_format=torch.preserve_format)
+            for part in parts[1:]:
+                total.add_(part)
+            self._totals[parameter] = total
+        return tuple(
+            Square(parameter=parameter, total=sum_of_squares(total))
+            for parameter, total in sorted(self._totals.items())
+        )
+
+    def _part(
+        self, parameter: ValueId, operator: OperatorIndex, shared: Mapping[Use, torch.Tensor]
+    ) -> torch.Tensor:
+        if (parameter, operator) in self._leaves:
+            return self.gradient_of_use(parameter, operator)
+        if (parameter, operator) not in shared:
+            name = self._graph.values[parameter].name
+            raise LocalError(f"the gradient of {name} from operator {operator} has not come")
+        return shared[parameter, operator]
+
+    def step(self, clip: float, learning_rate: float) -> None:
+        """Scale the measured gradients by ``clip`` and let the optimizer step."""
+        if len(self._totals) != len(self._uses):
+            raise LocalError("the optimizer is to step before the gradients are measured")
+        if self._optimizer is not None:
+            set_learning_rate(self._optimizer, learning_rate)
+            with torch.no_grad():
+                for parameter, total in self._totals.items():
+                    self.tensors[parameter].grad = total if clip == 1.0 else total.mul_(clip)
+                self._optimizer.step()
+            for parameter in self._totals:
+                self.tensors[parameter].grad = None
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop the gradients of the step."""
+        self._gradients.clear()
+        self._totals.clear()
+
+    def adopt(self, parameter: ValueId, tensor: torch.Tensor) -> None:
+        """Put the owner's new value of a shared parameter in place."""
+        self.tensors[parameter].copy_(tensor)
+
+    def owned(self) -> Sequence[ValueId]:
+        """The trained parameters that this stage updates, in order."""
+        return sorted(self._uses)
+
+
+def sum_of_squares(tensor: torch.Tensor) -> float:
+    """The sum of squares in float64, in memory order: equal layouts give equal bits."""
+    flat = tensor.as_strided((tensor.numel(),), (1,), tensor.storage_offset())
+    total = torch.zeros((), dtype=torch.float64, device=tensor.device)
+    for chunk in torch.split(flat, _CHUNK):
+        total += chunk.to(torch.float64).square().sum()
+    return float(total.item())
