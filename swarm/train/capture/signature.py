@@ -1,6 +1,7 @@
 """What an exported program reads and returns, by the author's names."""
 
 from collections.abc import Iterable
+from typing import TypeGuard
 
 import torch
 from msgspec import Struct
@@ -50,7 +51,7 @@ def live_nodes(roots: Iterable[fx.Node]) -> frozenset[fx.Node]:
 
 def roots_of(program: ExportedProgram, state: ModelState) -> Roots:
     """The nodes that ``program`` returns; raises Refusal for an effect that is not a buffer's update."""
-    returned: list[fx.Node] = []
+    returned: list[object] = []
     updates: list[tuple[str, fx.Node]] = []
     nodes = program.graph.output_node().args[0]
     assert isinstance(nodes, tuple | list)  # noqa: S101  what export promises; for the type checker
@@ -61,11 +62,13 @@ def roots_of(program: ExportedProgram, state: ModelState) -> Roots:
             updates.append((state.names[spec.target or ""], node))
         else:
             raise _refused_effect(spec, node, state)
-    loss = returned[0] if returned else None
-    _check_loss(loss)
-    others = (node for node in returned[1:] if isinstance(node, fx.Node) and node is not loss)
-    tensors = (node for node in others if isinstance(node.meta.get("val"), torch.Tensor))
+    loss = _checked_loss(returned[0] if returned else None)
+    tensors = (node for node in returned[1:] if _is_tensor(node) and node is not loss)
     return Roots(loss=loss, outputs=tuple(dict.fromkeys(tensors)), updates=tuple(updates))
+
+
+def _is_tensor(node: object) -> TypeGuard[fx.Node]:
+    return isinstance(node, fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
 
 
 def _refused_effect(spec: OutputSpec, node: object, state: ModelState) -> Refusal:
@@ -78,11 +81,11 @@ def _refused_effect(spec: OutputSpec, node: object, state: ModelState) -> Refusa
     return Refusal(f"it has an effect that a graph cannot hold ({spec.kind.name.lower()})", place)
 
 
-def _check_loss(loss: object) -> None:
+def _checked_loss(loss: object) -> fx.Node:
     place = Place(path=LOSS_PATH)
-    value = loss.meta.get("val") if isinstance(loss, fx.Node) else None
-    if not isinstance(value, torch.Tensor):
+    if not _is_tensor(loss):
         raise Refusal("it is not a tensor; return the loss first, or give a loss function", place)
+    value: torch.Tensor = loss.meta["val"]
     if value.dim() or not value.dtype.is_floating_point:
         shape = tuple(value.shape)
         raise Refusal(
@@ -90,6 +93,7 @@ def _check_loss(loss: object) -> None:
             "floating number; reduce it, with .mean() for example",
             place,
         )
+    return loss
 
 
 def reads_of(program: ExportedProgram, state: ModelState, live: frozenset[fx.Node]) -> Reads:

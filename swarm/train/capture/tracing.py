@@ -121,7 +121,7 @@ def trace(wrapper: ModelWithLoss, fields: tuple[torch.Tensor, ...], mode: Mode) 
             set_mode(wrapper.model, mode)
             if isinstance(wrapper.loss, nn.Module):
                 set_mode(wrapper.loss, mode)
-            program = torch.export.export(wrapper, fields, strict=False)
+            program: ExportedProgram = torch.export.export(wrapper, fields, strict=False)
             _keep_places(program.graph_module)
             program = program.run_decompositions(_decompositions())
     except Refusal as refusal:

@@ -74,7 +74,7 @@ _REFUSED: Final[dict[Callable[..., Any], str]] = {
     torch.autograd.backward: "a backward pass inside forward is no operator that peers run; drop it",
     torch.autograd.grad: "a gradient inside forward or the loss is no operator that peers run; drop it",
 }
-_DATA: Final = torch.Tensor.data.__get__
+_DATA: Final = getattr(torch.Tensor.data, "__get__")  # noqa: B009  a property, which the type checker does not see
 
 
 class Watch(TorchFunctionMode):
