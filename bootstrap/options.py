@@ -109,6 +109,9 @@ class ServingOptions(NodeOptions):
             help="Where the status page is served. Not on loopback, it needs the token that is printed.",
         ),
     ] = LOOPBACK
+    parent: Annotated[
+        int | None, typer.Option(hidden=True, metavar="PID", help="End when this process has ended.")
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

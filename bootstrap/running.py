@@ -13,10 +13,15 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
+import psutil
+
 from bootstrap.commandline import INTERRUPTED
 
 DRAIN_SECONDS: Final = 4.5
 """From the first interrupt to the end by force; users are promised five seconds (DESIGN section 5)."""
+
+PARENT_SECONDS: Final = 0.5
+"""Between two looks at whether the process that started this one is still there."""
 
 _SIGNALS: Final = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)
@@ -29,8 +34,11 @@ class InterruptedRunError(Exception):
     """The user ended the program, and it drained."""
 
 
-def run(body: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result:
-    """Run ``body`` on uvloop where there is one; an interrupt cancels it and raises InterruptedRunError."""
+def run(body: Callable[[], Coroutine[Any, Any, _Result]], *, parent: int | None = None) -> _Result:
+    """Run ``body`` on uvloop where there is one; an interrupt cancels it and raises InterruptedRunError.
+
+    The end of the process ``parent`` is an interrupt, too: it may be killed without a word.
+    """
     interrupts = _Interrupts()
 
     async def main() -> _Result:
@@ -38,6 +46,8 @@ def run(body: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result:
         if task is None:  # pragma: no cover - a coroutine always runs in a task
             raise RuntimeError("no current task")
         with interrupts.cancelling(task):
+            if parent is not None:
+                _end_with(parent)
             return await body()
 
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -92,6 +102,31 @@ class _Interrupts:
 def _is_nohup(number: int, handler: object) -> bool:
     """Whether the program was started so as to outlive its terminal."""
     return number == getattr(signal, "SIGHUP", None) and handler == signal.SIG_IGN
+
+
+def _end_with(parent: int) -> None:
+    """Look now and again whether the process ``parent`` is there, and interrupt this one when it is not."""
+    loop = asyncio.get_running_loop()
+    try:
+        process = psutil.Process(parent)
+    except psutil.NoSuchProcess:
+        loop.call_soon(signal.raise_signal, signal.SIGTERM)
+        return
+
+    def look() -> None:
+        if _is_there(process):
+            loop.call_later(PARENT_SECONDS, look)
+        else:
+            signal.raise_signal(signal.SIGTERM)
+
+    look()
+
+
+def _is_there(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -114,24 +114,24 @@ class Home:
 
 
 class HomeLock:
-    """Proof of owning a home. ``control`` is the token of this run."""
+    """Proof of owning ``home``. ``control`` is the token of this run."""
 
-    __slots__ = ("_home", "control")
+    __slots__ = ("control", "home")
 
     def __init__(self, home: Home) -> None:
-        self._home = home
+        self.home = home
         self.control = secrets.token_urlsafe(32)
 
     def announce(self, status_url: str) -> None:
         """Tell other programs of this user where this process listens."""
         said = Running(
-            name=self._home.name,
+            name=self.home.name,
             pid=os.getpid(),
             started=psutil.Process().create_time(),
             status_url=status_url,
             control=self.control,
         )
-        write_private(self._home.folder / "running.json", msgspec.json.encode(said))
+        write_private(self.home.folder / "running.json", msgspec.json.encode(said))
 
 
 def running_nodes(base: Path) -> list[Running]:

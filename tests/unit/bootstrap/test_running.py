@@ -147,3 +147,40 @@ def test_an_error_is_not_an_interrupt() -> None:
     with pytest.raises(asyncio.CancelledError):
         run(cancelled)
     assert not issubclass(InterruptedRunError, asyncio.CancelledError)
+
+
+ENDING_WITH_PARENT = """
+async def body():
+    try:
+        await wait_for_ever()
+    finally:
+        print("drained", flush=True)
+try:
+    run(body, parent=int(sys.argv[1]))
+except InterruptedRunError:
+    pass
+"""
+
+
+def test_the_end_of_the_parent_drains() -> None:
+    parent = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    child = subprocess.Popen(
+        [sys.executable, "-c", PREAMBLE + ENDING_WITH_PARENT, str(parent.pid)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+    parent.kill()
+    output, _ = child.communicate(timeout=30)
+    parent.communicate()
+    assert output == "drained\n"
+    assert child.returncode == 0
+    late = subprocess.run(
+        [sys.executable, "-c", PREAMBLE + ENDING_WITH_PARENT, str(parent.pid)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    assert late.stdout == "ready\ndrained\n"

@@ -1,0 +1,114 @@
+"""Running a node in its home: the lock, its place in the swarm, its status endpoint, and its end."""
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from bootstrap.options import LOOPBACK, NodeOptions
+from bootstrap.output import say
+from bootstrap.running import run
+from swarm.clock import wall
+from swarm.errors import MisuseError
+from swarm.identity.invite import read_invite
+from swarm.identity.keys import PrivateKey, load_key
+from swarm.identity.membership import KEY_FILE, STATE_FILE, Identity
+from swarm.log import configure
+from swarm.net.address import Address
+from swarm.services.home import Home, HomeLock
+from swarm.services.status.access import Access, is_loopback
+from swarm.services.status.server import StatusServer
+from swarm.services.status.source import StatusSource
+
+_Result = TypeVar("_Result")
+
+
+class HostedNode(StatusSource, Protocol):
+    """A node as the programs see it. Entering joins the swarm, leaving drains.
+
+    Entering raises FailureError or RemoteRefusalError, in one line, where the node cannot join.
+    """
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *error: object) -> bool | None: ...
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """``host:port`` where others can reach it."""
+        ...
+
+
+_Node = TypeVar("_Node", bound=HostedNode)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hosted(Generic[_Node]):
+    """A node that has joined."""
+
+    node: _Node
+    identity: Identity
+    status_url: str
+
+
+def run_node(
+    options: NodeOptions,
+    make: Callable[[Home, Identity], _Node],
+    body: Callable[[Hosted[_Node]], Coroutine[Any, Any, _Result]],
+    *,
+    status: Address = LOOPBACK,
+    parent: int | None = None,
+) -> _Result:
+    """Run the node that ``make`` makes while ``body`` does its work with it.
+
+    Owns the home, serves the status endpoint on ``status``, and ends with the process ``parent``.
+
+    Raises MisuseError, FailureError or RemoteRefusalError where the node cannot be, InterruptedRunError when
+    the user ended it.
+    """
+    configure("debug" if options.debug else "info")
+    home = options.node_home
+    with home.lock() as lock:
+        identity = enter_swarm(home, options.invite)
+        return run(lambda: _host(lock, identity, make, body, status=status), parent=parent)
+
+
+def enter_swarm(home: Home, source: str | None) -> Identity:
+    """This home's place in its swarm, by the invite that ``source`` names or the one it joined by.
+
+    Raises MisuseError for a bad invite, one of another swarm, or none at all.
+    """
+    folder, now = home.folder, wall()
+    if source is None:
+        if not (folder / STATE_FILE).exists():
+            raise MisuseError(f"{folder} is in no swarm yet: give --invite once")
+        identity = Identity.load(folder)
+    else:
+        invite = read_invite(source)
+        if (folder / STATE_FILE).exists():
+            identity = Identity.load(folder).with_invite(invite, now=now)
+        else:
+            kept = folder / KEY_FILE
+            key = load_key(kept) if kept.exists() else PrivateKey.generate()
+            identity = Identity.join(invite, key=key, now=now)
+    identity = identity.renewed(now=now)
+    identity.save(folder)
+    return identity
+
+
+async def _host(
+    lock: HomeLock,
+    identity: Identity,
+    make: Callable[[Home, Identity], _Node],
+    body: Callable[[Hosted[_Node]], Coroutine[Any, Any, _Result]],
+    *,
+    status: Address,
+) -> _Result:
+    home = lock.home
+    node = make(home, identity)
+    access = Access(loopback=is_loopback(status.host), read=home.status_token(), control=lock.control)
+    async with StatusServer(node, host=status.host, port=status.port, access=access) as server:
+        lock.announce(server.url)
+        if not access.loopback:
+            say(f"the status page needs the token in {home.folder / 'status-token'}")
+        async with node:
+            return await body(Hosted(node=node, identity=identity, status_url=server.url))
