@@ -1,4 +1,4 @@
-"""The printable form of an invite: ``swarm1`` and base32, under a thousand characters, on one line.
+"""The printable form of an invite: ``swarm1`` and base32, one word of about 850 characters.
 
 ::
 

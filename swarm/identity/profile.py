@@ -12,7 +12,6 @@ from typing import Final, TypeVar
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from swarm.errors import LocalError, RemoteRefusalError
@@ -35,11 +34,12 @@ _PARSE_ERRORS: Final = (
     x509.InvalidVersion,
     x509.DuplicateExtension,
     x509.UnsupportedGeneralNameType,
-    CryptographyDeprecationWarning,
+    UserWarning,
 )
 """What cryptography raises on bytes that are no certificate, or on one of a kind that it does not know.
 
-The warning is raised in processes where warnings are errors; the faults behind it will be errors everywhere.
+It only warns of some faults (a serial number below 1, a country of other than two letters), which is an error
+in processes where warnings are; each of them is refused further down as well.
 """
 
 _ED25519_SIGNATURE_FOLLOWS: Final = bytes.fromhex("300506032b6570" + "034100")
@@ -199,12 +199,11 @@ def _issuer_identifier(x: x509.Certificate, what: str) -> bytes:
 
 def _common_name(name: x509.Name, what: str) -> str:
     attributes = list(name)
-    if len(attributes) != 1 or attributes[0].oid != NameOID.COMMON_NAME:
-        raise _bad(what, "has a name that is not one common name")
-    value = attributes[0].value
-    if not isinstance(value, str):
-        raise _bad(what, "has a common name that is no text")
-    return value
+    if len(attributes) == 1 and attributes[0].oid == NameOID.COMMON_NAME:
+        value = attributes[0].value
+        if isinstance(value, str):
+            return value
+    raise _bad(what, "has a name that is not one common name")
 
 
 def _bad(what: str, sentence: str) -> RemoteRefusalError:

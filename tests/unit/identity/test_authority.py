@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from swarm.errors import FailureError, MisuseError
-from swarm.identity import issued
 from swarm.identity.authority import Authority
 from swarm.identity.invite import Invite
 from swarm.identity.keys import PrivateKey, save_key
@@ -62,6 +61,18 @@ def test_failed_save_leaves_nothing(
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(FailureError, match="No space left on device"):
+        authority.save(tmp_path / "lab")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_authority_that_cannot_be_moved_to_its_place_leaves_nothing(
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*_: object) -> None:
+        raise OSError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "rename", denied)
+    with pytest.raises(FailureError, match=r"cannot write the authority to .*lab: Permission denied"):
         authority.save(tmp_path / "lab")
     assert list(tmp_path.iterdir()) == []
 
@@ -150,7 +161,6 @@ def test_invite_that_could_not_be_put_on_record_is_not_given_out(
     authority: Authority, tmp_path: Path, now: float
 ) -> None:
     authority.save(tmp_path / "lab")
-    (tmp_path / "lab" / issued.__name__).unlink(missing_ok=True)
     (tmp_path / "lab" / "invites.jsonl").mkdir()
     with pytest.raises(FailureError, match=r"cannot write .*invites\.jsonl"):
         authority.issue(label="x", now=now)

@@ -1,3 +1,4 @@
+import errno
 import io
 import os
 import sys
@@ -184,6 +185,22 @@ def test_missing_standard_input_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(MisuseError, match="no standard input"):
         read_invite("-")
+
+
+class _Broken(io.BytesIO):
+    def read(self, size: int | None = -1, /) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+
+def test_source_that_cannot_be_read_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(_Broken()))
+    with pytest.raises(MisuseError, match="standard input cannot be read: Input/output error"):
+        read_invite("-")
+    path = tmp_path / "invite"
+    path.write_text("")
+    monkeypatch.setattr(Path, "open", lambda *_: _Broken())
+    with pytest.raises(MisuseError, match="invite cannot be read: Input/output error"):
+        read_invite(str(path))
 
 
 def test_wrong_invite_in_a_file_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

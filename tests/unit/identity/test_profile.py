@@ -80,6 +80,16 @@ def _extensions(make: Callable[..., bytes]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["root", "delegate", "leaf"])
+def test_extension_that_must_be_critical_and_is_not_is_refused(forger: Any, kind: str) -> None:
+    make = getattr(forger, kind)
+    read = {"root": read_authority, "delegate": read_delegate, "leaf": read_leaf}[kind]
+    for part in ("constraints", "usage"):
+        extensions = _extensions(make)
+        extensions[part] = (extensions[part][0], False)
+        refused(read, make(extensions=extensions), "wrong criticality")
+
+
+@pytest.mark.parametrize("kind", ["root", "delegate", "leaf"])
 def test_another_kind_of_key_or_signature_is_refused(forger: Any, kind: str) -> None:
     make = getattr(forger, kind)
     read = {"root": read_authority, "delegate": read_delegate, "leaf": read_leaf}[kind]
@@ -181,6 +191,18 @@ def test_serial_number_that_is_not_positive_is_refused(forger: Any, serial: int)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         refused(read_leaf, bad, "serial number")
+
+
+def test_name_that_cryptography_warns_of_is_refused_either_way(forger: Any) -> None:
+    good = forger.leaf()
+    subject = bytes.fromhex("0603550403")
+    country = bytes.fromhex("0603550406")
+    assert good.count(subject) == 2
+    bad = good.replace(subject, country)
+    refused(read_leaf, bad, "does not parse")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        refused(read_leaf, bad, "one common name")
 
 
 @pytest.mark.parametrize("name", ["lab", "a", "friends-of.gpt_2", "große-runde", "x" * 64, "研究室"])
