@@ -63,26 +63,43 @@ class _Call:
     cookie: bytes = b""
     proof: Proof | None = None
     timer: asyncio.TimerHandle | None = None
+    doubt_timer: asyncio.TimerHandle | None = None
 
     def matches(self, sender: bytes, address: Address) -> bool:
         """Whether a datagram with this message id comes from the one that was asked."""
         return address == self.target.address and self.target.node in {None, sender}
 
+    def stop_timers(self) -> None:
+        """Wait for nothing any more."""
+        for timer in (self.timer, self.doubt_timer):
+            if timer is not None:
+                timer.cancel()
+
     def settle(self, outcome: Answered | _Itself | None) -> None:
         """End the wait. The first outcome counts; a caller that was cancelled hears none."""
-        if self.timer is not None:
-            self.timer.cancel()
+        self.stop_timers()
         if not self.outcome.done():
             self.outcome.set_result(outcome)
 
 
 class Calls:
-    """The asking side of a node. ``transmit`` sends one datagram at once and never blocks."""
+    """The asking side of a node, which says of itself whether it is ``storing`` for others.
+
+    ``transmit`` sends one datagram at once and never blocks.
+    """
 
     def __init__(
-        self, key: PrivateKey, *, sealer: Sealer, contacts: Contacts, clock: Clock, transmit: Transmit
+        self,
+        key: PrivateKey,
+        *,
+        sealer: Sealer,
+        contacts: Contacts,
+        clock: Clock,
+        storing: bool,
+        transmit: Transmit,
     ) -> None:
         self._key = key
+        self._storing = storing
         self._node = node_id(key.public)
         self._sealer = sealer
         self._contacts = contacts
@@ -90,8 +107,6 @@ class Calls:
         self._transmit = transmit
         self._calls: dict[bytes, _Call] = {}
         self._round_trip = RoundTrip()
-        self.storing = False
-        """Whether this node says of itself that it stores for others."""
         self.made = self.repeated = self.unanswered = 0
 
     def __len__(self) -> int:
@@ -102,8 +117,9 @@ class Calls:
     ) -> Answered:
         """The answer of ``target`` to ``question``, once it has proved its id.
 
-        ``on_doubt`` is called when the first wait ends without one. Raises RemoteTimeoutError after the
-        last wait, 0.6 to 3 seconds from the start, and ItselfError where the address is our own.
+        ``on_doubt`` is called when the answer is late, at the first timeout or before. Raises
+        RemoteTimeoutError after the last wait, 0.6 to 3 seconds from the start (twice that where it first
+        wanted a proof), and ItselfError where the address is our own.
         """
         call = _Call(
             target=target,
@@ -136,7 +152,7 @@ class Calls:
         envelope = self._sealer.best(heard) if not call.transmissions else self._sealer.compatible(heard)
         request = Request(
             message=call.message,
-            storing=self.storing,
+            storing=self._storing,
             prove=contact is None,
             cookie=call.cookie,
             proof=call.proof,
@@ -145,22 +161,24 @@ class Calls:
         call.transmissions += 1
         call.sent = self._clock.elapsed()
         self._transmit(request, envelope, call.target.address)
-        known = contact is not None and contact.round_trip.smoothed is not None
-        measured = contact.round_trip if contact is not None and known else self._round_trip
-        if call.timer is not None:
-            call.timer.cancel()
-        call.timer = asyncio.get_running_loop().call_later(measured.timeout, self._on_silence, call)
+        self._wait(call)
+
+    def _wait(self, call: _Call) -> None:
+        known = call.contact is not None and call.contact.round_trip.smoothed is not None
+        measured = call.contact.round_trip if call.contact is not None and known else self._round_trip
+        loop = asyncio.get_running_loop()
+        call.stop_timers()
+        call.timer = loop.call_later(measured.timeout, self._on_silence, call)
+        if call.on_doubt is not None and call.transmissions == 1:
+            call.doubt_timer = loop.call_later(measured.patience, call.on_doubt)
 
     def _on_silence(self, call: _Call) -> None:
         if call.transmissions < TRANSMISSIONS:
             self.repeated += 1
             self._request(call)
-            if call.on_doubt is not None:
-                call.on_doubt()
             return
         self.unanswered += 1
-        if call.contact is not None:
-            self._contacts.silent(call.contact, since=call.started)
+        self._contacts.silent(call.target.node, call.target.address, since=call.started)
         call.settle(None)
 
     def on_own(self, request: Request) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from swarm.clock import Clock
 from swarm.dht.addresses import Address
-from swarm.dht.limits import MAX_PROVEN
+from swarm.dht.limits import MAX_PROVEN, MAX_SILENT, SILENCE_SECONDS
 from swarm.dht.seal import Opened
 from swarm.dht.table import Contact, Table
 
@@ -20,6 +20,7 @@ class Contacts:
         self._table = table
         self._clock = clock
         self._proven: OrderedDict[tuple[bytes, Address], Contact] = OrderedDict()
+        self._silent: OrderedDict[tuple[bytes, Address], float] = OrderedDict()
         self.on_new: Callable[[Contact], None] | None = None
         self.last_heard = -1.0
         """Elapsed time of the last datagram of any of them."""
@@ -52,6 +53,7 @@ class Contacts:
         """A datagram of ``contact`` came: it is alive, and in the table where it stores for others."""
         contact.heard = self.last_heard = self._clock.elapsed()
         contact.silences = 0
+        self._silent.pop((contact.id, contact.address), None)
         contact.envelope = opened.envelope
         contact.storing = storing
         if (contact.id, contact.address) in self._proven:
@@ -63,9 +65,23 @@ class Contacts:
         elif listed is None or listed is contact or _is_superseded(listed, contact):
             self._table.add_contact(contact)
 
-    def silent(self, contact: Contact, *, since: float) -> None:
-        """``contact`` left a call unanswered that began at ``since`` (elapsed time)."""
-        self._table.silent(contact, others_heard=self.last_heard > since)
+    def silent(self, node: bytes | None, address: Address, *, since: float) -> None:
+        """``node`` left a call unanswered that began at ``since`` (elapsed time)."""
+        if node is None:
+            return
+        others_heard = self.last_heard > since
+        listed = self._table.find(node)
+        if listed is not None and listed.address == address:
+            self._table.silent(listed, others_heard=others_heard)
+        if others_heard:
+            self._silent[node, address] = self._clock.elapsed()
+            if len(self._silent) > MAX_SILENT:
+                self._silent.popitem(last=False)
+
+    def is_silent(self, node: bytes, address: Address) -> bool:
+        """Whether ``node`` left a call unanswered just now, while others answered."""
+        since = self._silent.get((node, address))
+        return since is not None and self._clock.elapsed() - since < SILENCE_SECONDS
 
     def __len__(self) -> int:
         return len(self._proven)

@@ -45,6 +45,7 @@ _TICK_SECONDS: Final = 5.0
 _MINUTE: Final = 60.0
 _SAVE_SECONDS: Final = 300.0
 _REJOIN_SECONDS: Final = 15.0
+_REVISIT_SECONDS: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,22 +144,26 @@ class Discovery:
             group.create_task(self._every(_MINUTE, self._upkeep.ping_stale))
             group.create_task(self._every(_MINUTE, self._upkeep.refresh_buckets))
             group.create_task(self._every(_SAVE_SECONDS, self._save))
+            group.create_task(self._every(_REVISIT_SECONDS, self._revisit))
 
     async def join(self, seeds: Sequence[str]) -> JoinReport:
         """Reach the swarm through any of ``seeds`` (``HOST:PORT``; names resolve) or a remembered contact.
 
         Raises FailureError, in one line with what each address answered, where nobody did within the
         deadline; MisuseError for a seed that is no address. While :meth:`run` runs, the seeds are tried
-        again whenever no contact is left.
+        again now and then, and at once when no contact is left.
         """
         if not self._node.protocol.sealer.has_epoch:
             raise LocalError("discovery cannot join before it has an epoch key")
-        started = self._node.clock.elapsed()
         self._seeds = tuple(seeds)
+        return await self._reach(self._seeds, self._remembered)
+
+    async def _reach(self, seeds: Sequence[str], remembered: Sequence[Target]) -> JoinReport:
+        started = self._node.clock.elapsed()
         joining = Joining(
             self._node.protocol.calls, clock=self._node.clock, deadline=self._config.join_deadline
         )
-        attempts = await joining.run(self._seeds, self._remembered)
+        attempts = await joining.run(seeds, remembered)
         await self._node.closest(self._node.id)
         return JoinReport(
             attempts=attempts,
@@ -220,11 +225,21 @@ class Discovery:
         if self._node.table.contacts() or not (self._seeds or self._remembered):
             return
         try:
-            report = await self.join(self._seeds)
+            report = await self._reach(self._seeds, self._remembered)
         except FailureError as error:
             _log.warning("no contact in the swarm", reason=error)
         else:
             _log.info("back in touch with the swarm", contacts=report.contacts)
+
+    async def _revisit(self) -> None:
+        """Ask the seeds even where all is well: one that started anew knows nobody, and only newcomers would
+        meet it."""
+        if not self._seeds or not self._node.table.contacts():
+            return
+        try:
+            await self._reach(self._seeds, ())
+        except FailureError as error:
+            _log.debug("no seed answers", reason=error)
 
     async def _save(self) -> None:
         contacts = self._node.table.contacts()

@@ -35,6 +35,9 @@ MAX_NODE_ADDRESSES: Final = 3
 LOOKUP_SECONDS: Final = 15.0
 """After this long a lookup makes do with what it has."""
 
+MIN_PATIENCE_SECONDS: Final = 0.05
+"""Least time after which a lookup turns to others as well, while it still waits for an answer."""
+
 MIN_TIMEOUT_SECONDS: Final = 0.3
 """Least wait for an answer: below it, a busy interpreter at the other end looks like a lost datagram."""
 
@@ -52,6 +55,12 @@ MAX_SILENCES: Final = 2
 
 MAX_SILENCES_ALONE: Final = 5
 """The same where nobody answered, so that the fault may be our own line."""
+
+SILENCE_SECONDS: Final = 30.0
+"""How long lookups pass over a node that did not answer, where others did: it may come up in every reply."""
+
+MAX_SILENT: Final = 1024
+"""Nodes that lookups pass over at a time."""
 
 MAX_PUBLISHERS: Final = 64
 """Records under one key on one node."""

@@ -1,17 +1,19 @@
 """Lookups: the nodes closest to an id.
 
 There are no rounds. Up to alpha calls are under way; each answer at once makes room for the next. A call
-past its first timeout no longer counts, and while nodes leave us without answers more may be asked at a
-time, so that a part of the network that died costs one wait and not one for every three dead nodes.
+whose answer is late no longer counts, nor does its node hold a place among the k, and for each of them one
+more may be asked at a time; so a part of the network that died costs one wait, and not one for every three
+dead nodes.
 """
 
 import asyncio
 import bisect
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import Final
 
 from swarm.dht.addresses import Address, may_pass
-from swarm.dht.calls import Answered, Calls, Target
+from swarm.dht.calls import Answered, Target
 from swarm.dht.limits import (
     ALPHA,
     LOOKUP_SECONDS,
@@ -21,6 +23,7 @@ from swarm.dht.limits import (
     K,
 )
 from swarm.dht.messages import FindNodes, Nodes
+from swarm.dht.protocol import Protocol
 from swarm.dht.table import Contact, Table, distance
 from swarm.errors import RemoteProtocolError, RemoteTimeoutError
 
@@ -33,6 +36,13 @@ class _State(Enum):
     FAILED = auto()
 
 
+_SPARE: Final = 3
+"""Times k that a lookup takes from the table: the closest of everybody may all be dead."""
+
+_GONE: Final = frozenset({_State.FAILED})
+_LATE: Final = frozenset({_State.DOUBTED})
+
+
 @dataclass(slots=True, kw_only=True, order=True)
 class _Candidate:
     distance: int
@@ -43,18 +53,19 @@ class _Candidate:
 
 
 class Lookup:
-    """One search for the ``k`` nodes closest to ``target`` that answer."""
+    """One search by ``protocol``'s node for the ``k`` nodes closest to ``target`` that answer."""
 
-    def __init__(self, calls: Calls, table: Table, target: bytes, *, own: bytes, k: int = K) -> None:
-        self._calls = calls
+    def __init__(self, protocol: Protocol, table: Table, target: bytes, *, k: int = K) -> None:
+        self._calls = protocol.calls
+        self._contacts = protocol.contacts
+        self._own = protocol.node
         self._table = table
         self._target = target
-        self._own = own
         self._k = k
         self._candidates: list[_Candidate] = []
         self._addresses: dict[bytes, set[Address]] = {}
         self._asked = 0
-        self._silent = 0
+        self._late = 0
         self._changed = asyncio.Event()
 
     async def run(self) -> list[Contact]:
@@ -62,7 +73,7 @@ class Lookup:
 
         Empty where nobody answers. Ends within ``LOOKUP_SECONDS``, with what it has by then.
         """
-        for contact in self._table.closest(self._target, self._k):
+        for contact in self._table.closest(self._target, _SPARE * self._k):
             self._add(contact.id, contact.address)
         try:
             async with asyncio.timeout(LOOKUP_SECONDS):
@@ -86,28 +97,29 @@ class Lookup:
             for task in tasks:
                 task.cancel()
 
-    def _nearest(self) -> list[_Candidate]:
-        """The k closest that have not failed."""
-        alive = [one for one in self._candidates if one.state is not _State.FAILED]
-        return alive[: self._k]
+    def _nearest(self, *, besides: frozenset[_State]) -> list[_Candidate]:
+        """The k closest whose state is none of ``besides``."""
+        return [one for one in self._candidates if one.state not in besides][: self._k]
 
     def _is_finished(self) -> bool:
-        pending = {_State.NEW, _State.ASKED, _State.DOUBTED}
+        """Whether the k closest have answered, and nobody closer may still do."""
+        waited_for = {_State.NEW, _State.ASKED, _State.DOUBTED}
         if self._asked >= MAX_LOOKUP_CALLS:
-            pending.discard(_State.NEW)
-        return not any(one.state in pending for one in self._nearest())
+            waited_for.discard(_State.NEW)
+        return not any(one.state in waited_for for one in self._nearest(besides=_GONE))
 
     def _next(self) -> _Candidate | None:
-        """The closest that may be asked now."""
+        """The closest that may be asked now. A late one holds no place among the k: others are asked."""
         under_way = sum(one.state is _State.ASKED for one in self._candidates)
-        if under_way >= min(ALPHA + self._silent, MAX_ALPHA) or self._asked >= MAX_LOOKUP_CALLS:
+        if under_way >= min(ALPHA + self._late, MAX_ALPHA) or self._asked >= MAX_LOOKUP_CALLS:
             return None
-        return next((one for one in self._nearest() if one.state is _State.NEW), None)
+        nearest = self._nearest(besides=_GONE | _LATE)
+        return next((one for one in nearest if one.state is _State.NEW), None)
 
     async def _ask(self, candidate: _Candidate) -> None:
         def doubt() -> None:
             candidate.state = _State.DOUBTED
-            self._silent += 1
+            self._late += 1
             self._changed.set()
 
         target = Target(node=candidate.node, address=candidate.address)
@@ -136,5 +148,6 @@ class Lookup:
         if node == self._own or answered or address in addresses or len(addresses) >= MAX_NODE_ADDRESSES:
             return
         addresses.add(address)
-        candidate = _Candidate(distance=distance(node, self._target), node=node, address=address)
+        state = _State.FAILED if self._contacts.is_silent(node, address) else _State.NEW
+        candidate = _Candidate(distance=distance(node, self._target), node=node, address=address, state=state)
         bisect.insort(self._candidates, candidate)

@@ -43,7 +43,7 @@ class Node:
 
     async def closest(self, target: bytes) -> list[Contact]:
         """The contacts closest to ``target`` that answer, closest first; without ourselves."""
-        return await Lookup(self.protocol.calls, self.table, target, own=self.id).run()
+        return await Lookup(self.protocol, self.table, target).run()
 
     async def read(self, *, publisher: bytes = b"", local: bool) -> list[Held]:
         """The live records of the swarm (of ``publisher`` only, where one is given), the newest first.

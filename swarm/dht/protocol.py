@@ -59,9 +59,13 @@ class Protocol:
         self.sealer = Sealer(self.node, clock=clock)
         self.contacts = Contacts(table, clock=clock)
         self.calls = Calls(
-            key, sealer=self.sealer, contacts=self.contacts, clock=clock, transmit=self._transmit
+            key,
+            sealer=self.sealer,
+            contacts=self.contacts,
+            clock=clock,
+            storing=storing,
+            transmit=self._transmit,
         )
-        self.calls.storing = storing
         self.counts: Counter[str] = Counter()
         self.send: Callable[[bytes, Address], None] | None = None
         self._key = key

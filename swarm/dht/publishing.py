@@ -32,8 +32,7 @@ class Publishing:
 
         Returns the number of other nodes that confirmed. Raises MisuseError where the addresses do not fit.
         """
-        self._claim = _Claim(addresses=addresses, role=role)
-        return await self._store(self._claim)
+        return await self._store(_Claim(addresses=addresses, role=role))
 
     async def refresh(self) -> None:
         """Publish again where a third of the record's life is over, or nobody else has it any more."""
@@ -53,26 +52,27 @@ class Publishing:
         )
 
     async def _store(self, claim: _Claim) -> int:
-        held = await self._sign_and_store(claim, at_least=0)
+        sequence, held = await self._sign_and_store(claim, at_least=0)
         newest = max(held, default=0)
-        if newest > self._sequence:
+        if newest > sequence:
             # Our clock was ahead when we published in an earlier run.
-            held = await self._sign_and_store(claim, at_least=newest + 1)
-        self.confirmed = held.count(self._sequence)
+            sequence, held = await self._sign_and_store(claim, at_least=newest + 1)
+        self.confirmed = held.count(sequence)
         return self.confirmed
 
-    async def _sign_and_store(self, claim: _Claim, *, at_least: int) -> list[int]:
+    async def _sign_and_store(self, claim: _Claim, *, at_least: int) -> tuple[int, list[int]]:
+        """The sequence that was published, and those that other nodes hold now."""
         clock = self._node.clock
         now = clock.wall()
-        self._sequence = max(self._sequence + 1, int(now * 1000), at_least)
-        self._signed = clock.elapsed()
+        sequence = max(self._sequence + 1, int(now * 1000), at_least)
         record = sign_record(
             self._key,
             swarm=self._node.swarm,
-            sequence=self._sequence,
+            sequence=sequence,
             expires=now + self._lifetime,
             role=claim.role,
             addresses=claim.addresses,
         )
+        self._claim, self._sequence, self._signed = claim, sequence, clock.elapsed()
         self._node.storage.keep_own(self._node.rendezvous, record, now=now)
-        return await self._node.store_on_closest(record)
+        return sequence, await self._node.store_on_closest(record)

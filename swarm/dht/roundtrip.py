@@ -1,6 +1,11 @@
 """How long to wait for an answer: the retransmission timer of RFC 6298, within our bounds."""
 
-from swarm.dht.limits import FIRST_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS, MIN_TIMEOUT_SECONDS
+from swarm.dht.limits import (
+    FIRST_TIMEOUT_SECONDS,
+    MAX_TIMEOUT_SECONDS,
+    MIN_PATIENCE_SECONDS,
+    MIN_TIMEOUT_SECONDS,
+)
 
 
 class RoundTrip:
@@ -27,9 +32,13 @@ class RoundTrip:
         self._smoothed += (seconds - self._smoothed) / 8
 
     @property
-    def timeout(self) -> float:
-        """Seconds to wait for an answer."""
+    def patience(self) -> float:
+        """Seconds after which an answer is late: the timeout of RFC 6298 without its floor."""
         if self._smoothed is None:
             return FIRST_TIMEOUT_SECONDS
-        wait = self._smoothed + 4 * self._variation
-        return min(max(wait, MIN_TIMEOUT_SECONDS), MAX_TIMEOUT_SECONDS)
+        return min(max(self._smoothed + 4 * self._variation, MIN_PATIENCE_SECONDS), MAX_TIMEOUT_SECONDS)
+
+    @property
+    def timeout(self) -> float:
+        """Seconds to wait before a request is sent again, or given up."""
+        return max(self.patience, MIN_TIMEOUT_SECONDS)
