@@ -3,7 +3,7 @@
 import sys
 
 from bootstrap.commandline import add_command, make_app, start
-from peer.config import CreateOptions, InviteOptions, StatusOptions
+from peer.config import CreateOptions, InviteOptions, MembersOptions, StatusOptions
 from swarm.services.version import program_version
 
 PROGRAM = "swarm"
@@ -23,6 +23,12 @@ def _invite(options: InviteOptions) -> None:
     invite(options)
 
 
+def _members(options: MembersOptions) -> None:
+    from peer.commands.members import members  # noqa: PLC0415
+
+    members(options)
+
+
 def _status(options: StatusOptions) -> None:
     from peer.commands.status import status  # noqa: PLC0415
 
@@ -31,6 +37,7 @@ def _status(options: StatusOptions) -> None:
 
 add_command(app, "create", CreateOptions, _create)
 add_command(app, "invite", InviteOptions, _invite)
+add_command(app, "members", MembersOptions, _members)
 add_command(app, "status", StatusOptions, _status)
 
 

@@ -1,10 +1,8 @@
 """``swarm status`` against real endpoints, and where there is none."""
 
-import asyncio
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -12,41 +10,8 @@ import pytest
 from bootstrap.commandline import run_program
 from peer.main import app
 from swarm.services.home import Home
-from swarm.services.status.access import Access
-from swarm.services.status.server import StatusServer
-from swarm.testing.status import SampleSource
 
-
-@contextmanager
-def node(home: Home | None, *, loopback: bool = True) -> Iterator[str]:
-    """A status endpoint in a thread of its own, announced in ``home``."""
-    ready = threading.Event()
-    done: list[asyncio.Event] = []
-    urls: list[str] = []
-    loops: list[asyncio.AbstractEventLoop] = []
-
-    async def serve(control: str) -> None:
-        access = Access(loopback=loopback, read="read", control=control)
-        async with StatusServer(SampleSource(), host="127.0.0.1", port=0, access=access) as server:
-            urls.append(server.url)
-            loops.append(asyncio.get_running_loop())
-            done.append(asyncio.Event())
-            ready.set()
-            await done[0].wait()
-
-    with ExitStack() as stack:
-        lock = stack.enter_context(home.lock()) if home is not None else None
-        control = lock.control if lock is not None else "control"
-        thread = threading.Thread(target=lambda: asyncio.run(serve(control)))
-        thread.start()
-        assert ready.wait(30)
-        if lock is not None:
-            lock.announce(urls[0])
-        try:
-            yield urls[0]
-        finally:
-            loops[0].call_soon_threadsafe(done[0].set)
-            thread.join(30)
+StatusNode = Callable[..., AbstractContextManager[str]]
 
 
 def swarm(*arguments: str) -> int:
@@ -54,7 +19,7 @@ def swarm(*arguments: str) -> int:
 
 
 def test_the_node_of_this_home_is_found_and_its_token_used(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    node: StatusNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with node(Home(tmp_path, "peer"), loopback=False):
         assert swarm("--home", str(tmp_path)) == 0
@@ -64,7 +29,9 @@ def test_the_node_of_this_home_is_found_and_its_token_used(
         assert output.err == ""
 
 
-def test_json_is_the_endpoints_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_the_endpoints_document(
+    node: StatusNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with node(Home(tmp_path, "peer")):
         assert swarm("--home", str(tmp_path), "--json") == 0
     output = capsys.readouterr()
@@ -73,7 +40,7 @@ def test_json_is_the_endpoints_document(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_of_several_nodes_the_nearest_to_the_job_answers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    node: StatusNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with node(Home(tmp_path, "bootstrap")), node(Home(tmp_path, "author")), node(Home(tmp_path, "peer1")):
         assert swarm("--home", str(tmp_path)) == 0
@@ -82,7 +49,7 @@ def test_of_several_nodes_the_nearest_to_the_job_answers(
         assert capsys.readouterr().err == ""
 
 
-def test_a_url_with_or_without_scheme(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_url_with_or_without_scheme(node: StatusNode, capsys: pytest.CaptureFixture[str]) -> None:
     with node(None) as url:
         assert swarm(url) == 0
         assert swarm(url.removeprefix("http://").rstrip("/")) == 0
@@ -90,7 +57,7 @@ def test_a_url_with_or_without_scheme(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_token_opens_what_is_not_on_loopback(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    node: StatusNode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with node(None, loopback=False) as url:
         assert swarm(url) == 2

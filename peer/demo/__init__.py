@@ -1,0 +1,1 @@
+"""``swarm demo``: a whole swarm on one machine, as real processes, from nothing to trained weights."""
