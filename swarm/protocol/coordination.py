@@ -222,14 +222,14 @@ class CoordinationMachine:
         if not held or self._state == "waiting":
             return []
         names = ", ".join(str(index + 1) for index in held)
-        who = f"peer {short(event.peer)} left ({event.reason})"
+        who = f"peer {short(event.peer)} {event.reason}"
         if self._state == "loading":
-            return self._replan(f"{who} before stage {names} was loaded", now)
+            return self._replan(f"{who}, before stage {names} was loaded", now)
         if self._state == "finishing":
-            return self._enter("failed", f"{who} before its trained weights were copied", now)
+            return self._enter("failed", f"{who}, before its trained weights were copied", now)
         total = len(self.plan.stages) if self.plan else 0
-        lost = f"{who} at step {self._steps_done} of {self.terms.steps}, and with it stage {names} of {total}"
-        return self._enter("failed", lost, now)
+        when = f"at step {self._steps_done} of {self.terms.steps}"
+        return self._enter("failed", f"{who}, {when}, and with it stage {names} of {total} is lost", now)
 
     def _replan(self, sentence: str, now: float) -> list[Action]:
         self.plan = None

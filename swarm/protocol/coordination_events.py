@@ -46,7 +46,7 @@ class OfferArrived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerLeft:
-    """The link to a member ended, and why we think so."""
+    """The link to a member ended. ``reason`` has the peer as its subject: ``left: its user ended it``."""
 
     peer: PeerId
     reason: str

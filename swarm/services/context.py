@@ -1,7 +1,7 @@
 """What every service is given of its node: identity, clock, links, tasks, and how to send."""
 
 from asyncio import TaskGroup
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from swarm.clock import Clock
@@ -17,9 +17,20 @@ Buffer = bytes | bytearray | memoryview
 class Context(Protocol):
     """The node as its services see it."""
 
-    identity: Identity
-    clock: Clock
-    story: Story
+    @property
+    def identity(self) -> Identity:
+        """This peer."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """The node's clock."""
+        ...
+
+    @property
+    def story(self) -> Story:
+        """Where events are told."""
+        ...
 
     @property
     def links(self) -> Mapping[PeerId, Link]:
@@ -41,15 +52,21 @@ class Context(Protocol):
 
 
 class Service(Protocol):
-    """A part of a node that takes messages."""
+    """A part of a node. All are called synchronously, in order; to be inherited from."""
+
+    def on_up(self, peer: PeerId) -> None:
+        """A link is up."""
+
+    def on_down(self, peer: PeerId, reason: str) -> None:
+        """A link has ended. ``reason`` has the peer as its subject: ``left: its user ended it``."""
+
+    def offer(self, sender: PeerId, message: Message, size: int) -> str:
+        """A payload of ``size`` bytes begins: empty to take it, else a sentence why not."""
+        return ""
 
     def handle(self, sender: PeerId, message: Message, payload: memoryview) -> bool:
         """Take a message; False where it is none of this service's.
 
         Raises RemoteProtocolError to charge the sender.
         """
-        ...
-
-
-UpListener = Callable[[PeerId], None]
-DownListener = Callable[[PeerId, str], None]
+        return False

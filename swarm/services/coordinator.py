@@ -87,6 +87,7 @@ class Coordinator:
         self._running: dict[JobId, _Running] = {}
         jobs.on_job.append(self._on_job)
         jobs.on_cancel.append(self._on_cancel)
+        jobs.on_forget.append(self._on_forget)
 
     def plan(self, job: JobId) -> Plan | None:
         """The current plan of a job that is coordinated here."""
@@ -158,6 +159,10 @@ class Coordinator:
         if running is not None:
             self._feed(running, Cancelled(sentence=job.sentence))
 
+    def _on_forget(self, job: Job) -> None:
+        self._running.pop(job.id, None)
+        self._blocks.forget(job)
+
     async def _watch(self, running: _Running) -> None:
         """Feed the machine its deadlines until the job has ended."""
         while not running.job.ended:
@@ -227,7 +232,9 @@ class Coordinator:
 
     async def _keep(self, running: _Running, tensors: tuple[TensorBlob, ...]) -> None:
         try:
-            await self._blocks.fetch(running.job, [tensor.blob for tensor in tensors])
+            blobs = [tensor.blob for tensor in tensors]
+            self._blocks.pin_weights(running.job, blobs)
+            await self._blocks.fetch(running.job, blobs)
         except FailureError as error:
             self._feed(running, Failed(sentence=f"the trained weights could not be collected: {error}"))
         else:

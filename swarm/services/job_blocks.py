@@ -51,6 +51,19 @@ class JobBlocks:
         names = [Digest(name) for name in blob.blocks]
         return await self.exchange.obtain(names, lambda: get_graph(store, blob), sources=self.sources(job))
 
+    def pin_weights(self, job: Job, blobs: Iterable[Blob]) -> None:
+        """Keep trained tensors until the job is forgotten, whatever else is released."""
+        self.exchange.store.pin(_weights_of(job), (Digest(name) for blob in blobs for name in blob.blocks))
+
     def release(self, job: Job) -> None:
-        """The job's blocks may make room for others."""
+        """The job has ended: what it needed to run may make room for others."""
         self.exchange.store.unpin(job.id)
+
+    def forget(self, job: Job) -> None:
+        """The job is forgotten, and its trained tensors with it."""
+        self.release(job)
+        self.exchange.store.unpin(_weights_of(job))
+
+
+def _weights_of(job: Job) -> str:
+    return f"{job.id} weights"

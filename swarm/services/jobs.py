@@ -88,7 +88,7 @@ class Job:
 
 
 class Jobs:
-    """The register of jobs. ``on_job`` listeners hear of each new job, ``on_change`` of every change."""
+    """The register of jobs. Listeners hear of new, changed, cancelled and forgotten jobs."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -96,6 +96,7 @@ class Jobs:
         self.on_job: list[Callable[[Job], None]] = []
         self.on_change: list[Callable[[Job], None]] = []
         self.on_cancel: list[Callable[[Job], None]] = []
+        self.on_forget: list[Callable[[Job], None]] = []
 
     def all(self) -> tuple[Job, ...]:
         """Every job known, oldest first."""
@@ -225,6 +226,8 @@ class Jobs:
         if not ended:
             raise RemoteProtocolError(f"{MAX_JOBS} jobs are running or waiting: no more are taken")
         del self._jobs[ended[0].id]
+        for listener in self.on_forget:
+            listener(ended[0])
 
     def _cancelled(self, envelope: bytes, sender: PeerId) -> None:
         now = self._context.clock.wall()

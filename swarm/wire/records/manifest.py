@@ -11,7 +11,7 @@ from swarm.wire.tensors import DType, Sizes
 
 Real = Annotated[float, Meta(ge=-1e300, le=1e300)]
 Positive = Annotated[float, Meta(ge=0, le=1e300)]
-Text = Annotated[str, Meta(max_length=200)]
+Text = Annotated[str, Meta(max_length=1000)]
 
 
 class Schedule(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
@@ -71,6 +71,8 @@ class Manifest(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
     """The evaluation graph over the same parameters."""
     tensors: Annotated[tuple[TensorBlob, ...], Meta(max_length=100_000)]
     """Initial parameters, buffers and constants, by the names that the graphs use."""
+    state: Annotated[tuple[tuple[Text, Text], ...], Meta(max_length=100_000)]
+    """The keys of the author's ``state_dict()``, each with the name of its tensor; tied ones share a name."""
     dataset: Dataset
     held_out: Dataset | None
     """Samples never trained on; their loss is measured after the last step."""

@@ -1,0 +1,147 @@
+"""Joining the swarm and meeting its peers: doors first, then the DHT, then links to all it names (D1, D2).
+
+::
+
+    knocking      call the addresses of the invite, and of members met before
+    discovering   enter the DHT with the epoch key that the door gave
+    publishing    publish where this peer is, and read that back
+    joined        find the others again and again, and link up with those that are new
+
+A join ends within ``JOIN_SECONDS``, in the swarm or with a verdict that lists what each address answered.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from swarm.clock import Clock
+from swarm.dht.discovery import Discovery
+from swarm.errors import FailureError, RemoteError, RemoteRefusalError, SwarmError, UserError
+from swarm.ids import PeerId
+from swarm.log import get_log
+from swarm.net.link import Link
+from swarm.net.pool import Pool
+from swarm.wire.messages.hello import Role
+
+JOIN_SECONDS: Final = 30.0
+"""Within this a join ends (DESIGN section 6)."""
+
+MAX_KNOCKS: Final = 16
+"""Addresses that are called at once when joining."""
+
+FIRST_LOOKS: Final = 10
+"""Looks for other peers in quick succession after joining: peers that start together find each other."""
+
+LOOK_SECONDS: Final = 1.0
+REST_SECONDS: Final = 15.0
+"""Between looks, at first and later."""
+
+MAX_PATIENCE: Final = 5
+"""A peer that cannot be reached is called at every 2nd, 4th, and in the end every 32nd look."""
+
+_log = get_log(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinState:
+    """Where joining is: for whoever looks at the status meanwhile. ``since`` is wall time."""
+
+    waiting: str
+    since: float
+
+
+class Joining:
+    """One node's way into its swarm, and its look-out for peers afterwards."""
+
+    def __init__(self, pool: Pool, discovery: Discovery, *, role: Role, clock: Clock) -> None:
+        self._pool = pool
+        self._discovery = discovery
+        self._role = role
+        self._clock = clock
+        self._soon = asyncio.Event()
+        self.state = JoinState(waiting="the start", since=clock.wall())
+
+    def _enter(self, waiting: str) -> None:
+        self.state = JoinState(waiting=waiting, since=self._clock.wall())
+
+    async def knock(self, invited: Sequence[str], remembered: Sequence[str]) -> tuple[Link, ...]:
+        """Link up with every door that opens; returns once one has, and the others had a moment.
+
+        Raises RemoteRefusalError or FailureError, in one line, where none does.
+        """
+        addresses = [*invited, *(address for address in remembered if address not in invited)][:MAX_KNOCKS]
+        if not addresses:
+            raise FailureError(
+                "the invite has no address in it: run swarm bootstrap with it, and use the invite that prints"
+            )
+        self._enter(f"an answer from {', '.join(addresses[:3])}{' and others' if addresses[3:] else ''}")
+        async with asyncio.TaskGroup() as group:
+            calls = [group.create_task(self._call(address)) for address in addresses]
+        links = [call.result() for call in calls if isinstance(call.result(), Link)]
+        if links:
+            return tuple(link for link in links if isinstance(link, Link))
+        errors = [error for call in calls if isinstance(error := call.result(), SwarmError)]
+        raise _verdict(errors)
+
+    async def _call(self, address: str) -> Link | SwarmError:
+        try:
+            async with asyncio.timeout(JOIN_SECONDS / 2):
+                return await self._pool.dial([address])
+        except TimeoutError:
+            return FailureError(f"{address} did not answer within {JOIN_SECONDS / 2:.0f} s")
+        except (UserError, RemoteError) as error:
+            return error
+
+    async def discover(self, seeds: Sequence[str], addresses: Sequence[str]) -> None:
+        """Enter the DHT and publish where we are; raises FailureError where it does not keep that."""
+        self._enter("an answer from the DHT")
+        await self._discovery.join(seeds)
+        self._enter("the DHT to keep this peer's record")
+        await self._discovery.publish(addresses, self._role)
+        if not await self._discovery.confirm():
+            raise FailureError(
+                f"the swarm's DHT answers at {', '.join(seeds)}, but does not keep what is published there: "
+                "restart its bootstrap node"
+            )
+        self._enter("")
+
+    def look_soon(self) -> None:
+        """Somebody left or came: look again without waiting."""
+        self._soon.set()
+
+    async def meet(self, wanted: Callable[[PeerId], bool]) -> None:
+        """For ever: find peers in the DHT and link up with those that ``wanted`` says are not linked yet."""
+        looks = 0
+        failed: dict[PeerId, int] = {}
+        while True:
+            found = [record for record in await self._discovery.find() if wanted(record.peer)]
+            due = [record for record in found if looks % 2 ** failed.get(record.peer, 0) == 0]
+            async with asyncio.TaskGroup() as group:
+                calls = {r.peer: group.create_task(self._meet(r.peer, r.addresses)) for r in due}
+            for peer, call in calls.items():
+                failed[peer] = 0 if call.result() else min(failed.get(peer, 0) + 1, MAX_PATIENCE)
+            looks += 1
+            self._soon.clear()
+            try:
+                async with asyncio.timeout(LOOK_SECONDS if looks < FIRST_LOOKS else REST_SECONDS):
+                    await self._soon.wait()
+            except TimeoutError:
+                continue
+
+    async def _meet(self, peer: PeerId, addresses: Sequence[str]) -> bool:
+        try:
+            await self._pool.dial(addresses, expect=peer)
+        except (UserError, RemoteError) as error:
+            _log.debug("a peer that was found cannot be linked", peer=peer, reason=str(error))
+            return False
+        return True
+
+
+def _verdict(errors: Sequence[SwarmError]) -> SwarmError:
+    """One error for all addresses: a refusal where one refused, since that says more than silence."""
+    refusals = [error for error in errors if isinstance(error, RemoteRefusalError)]
+    if refusals:
+        return refusals[0]
+    text = "; ".join(str(error) for error in errors)
+    return FailureError(f"no bootstrap node answers: {text}")

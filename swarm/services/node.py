@@ -1,0 +1,365 @@
+"""One node of the swarm, put together: links, discovery, blocks, jobs, and what else it is given to do.
+
+Torch-free. A peer that trains is given the service that ``swarm.services.training`` has for it.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from swarm.clock import Clock
+from swarm.data.blocks import Blocks, BlockStore
+from swarm.dht.discovery import Discovery, DiscoveryConfig
+from swarm.errors import FailureError, LocalError, RemoteProtocolError
+from swarm.identity.chain import Member
+from swarm.identity.membership import Identity
+from swarm.identity.uses import UseLedger
+from swarm.ids import PeerId, short
+from swarm.log import get_log
+from swarm.net.address import Address
+from swarm.net.interfaces import reachable_hosts
+from swarm.net.link import Link
+from swarm.net.network import SystemNetwork
+from swarm.net.pool import Handlers, Pool, PoolConfig
+from swarm.protocol.welcome import Epoch
+from swarm.services.blocks import BlockExchange
+from swarm.services.context import Buffer, Context, Service
+from swarm.services.coordinator import Coordinator
+from swarm.services.job_blocks import JobBlocks
+from swarm.services.jobs import Jobs
+from swarm.services.joining import Joining
+from swarm.services.members import Members, load_members, save_members
+from swarm.services.story import Story
+from swarm.services.version import program_version
+from swarm.wire.limits import MAX_ADDRESSES
+from swarm.wire.messages.base import Message
+from swarm.wire.messages.hello import Capabilities, Role
+
+USES_FILE: Final = "uses.json"
+CONTACTS_FILE: Final = "contacts.json"
+BLOCKS_FOLDER: Final = "blocks"
+
+_EPOCH_INFO: Final = b"fusion-swarm first dht epoch"
+_PORT_ATTEMPTS: Final = 8
+
+_log = get_log(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    """What a node is and where."""
+
+    folder: Path
+    """Its home, where the identity is saved."""
+    role: Role
+    listen: Address
+    """Host (empty: all interfaces) and port (0: a free one), for TCP and UDP."""
+    advertise: tuple[str, ...] = ()
+    """``host:port`` to tell others; empty: what it finds out itself."""
+    disk: int
+    """Bytes of the block store."""
+    capabilities: Capabilities
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """What a node's further services are made from."""
+
+    context: Context
+    jobs: Jobs
+    blocks: JobBlocks
+
+
+class _Stop(Exception):  # noqa: N818 - not an error: the way to end a task group
+    """Ends the node's tasks."""
+
+
+class Node(Handlers):
+    """A node; an asynchronous context manager. Entering joins the swarm, leaving says goodbye.
+
+    Entering raises FailureError or RemoteRefusalError, in one line, where it cannot join.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        *,
+        identity: Identity,
+        clock: Clock,
+        extra: Callable[[Services], Sequence[Service]] = lambda _: (),
+    ) -> None:
+        self.config = config
+        self.clock = clock
+        self.story = Story(clock, _log)
+        self.since = clock.wall()
+        self.tasks = asyncio.TaskGroup()
+        self.members = Members(clock, known=load_members(config.folder))
+        self._ledger = UseLedger.load(config.folder / USES_FILE)
+        self._local: asyncio.Queue[tuple[Message, memoryview]] = asyncio.Queue()
+        self.pool = Pool(
+            PoolConfig(
+                role=config.role,
+                tls=identity.tls_files(config.folder),
+                capabilities=config.capabilities,
+                program=f"fusion-swarm {program_version()}",
+                listen=(config.listen.host, config.listen.port),
+            ),
+            identity=identity,
+            network=SystemNetwork(),
+            clock=clock,
+            handlers=self,
+            ledger=self._ledger,
+        )
+        self.exchange = BlockExchange(self._store(), clock=clock, tasks=self.tasks)
+        self.jobs = Jobs(self)
+        self.blocks = JobBlocks(self, self.exchange)
+        self.coordinator = Coordinator(self, self.jobs, self.blocks)
+        made = extra(Services(context=self, jobs=self.jobs, blocks=self.blocks))
+        self._services: tuple[Service, ...] = (self.jobs, self.coordinator, *made)
+        self.discovery: Discovery | None = None
+        self.joining: Joining | None = None
+
+    def _store(self) -> Blocks:
+        return BlockStore(self.config.folder / BLOCKS_FOLDER, self.config.disk)
+
+    # Life.
+
+    async def __aenter__(self) -> Self:
+        await self._listen()
+        try:
+            await self.tasks.__aenter__()
+            self.tasks.create_task(self._deliver_local(), name="local messages")
+            await self._join()
+        except BaseException as error:
+            await self._close(type(error), error, error.__traceback__, reason="could not join")
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        interrupted = kind is not None and issubclass(kind, asyncio.CancelledError)
+        reason = "its user ended it" if interrupted else "its program ended"
+        await self._close(kind, error, trace, reason=reason)
+
+    async def _close(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        *,
+        reason: str,
+    ) -> None:
+        """Say goodbye, end all tasks, and raise what ended one of them."""
+        try:
+            await self.pool.aclose(reason)
+            if self.discovery is not None:
+                await self.discovery.aclose()
+            await asyncio.to_thread(save_members, self.config.folder, self.members.all())
+        finally:
+            try:
+                self.tasks.create_task(_stop(), name="stop")
+            except RuntimeError:
+                _log.debug("the tasks are ending already")
+            try:
+                await self.tasks.__aexit__(kind, error, trace)
+            except* _Stop:
+                pass
+            finally:
+                await self.pool.__aexit__(None, None, None)
+
+    async def _listen(self) -> None:
+        """TCP and UDP on one port; where any free one will do, one that both have free."""
+        for attempt in range(_PORT_ATTEMPTS):
+            await self.pool.__aenter__()
+            port = self.pool.listening[0].port
+            try:
+                self.discovery = await self._open_discovery(port)
+            except FailureError:
+                await self.pool.__aexit__(None, None, None)
+                if self.config.listen.port or attempt == _PORT_ATTEMPTS - 1:
+                    raise
+            else:
+                return
+
+    async def _open_discovery(self, port: int) -> Discovery:
+        host = self.config.listen.host
+        folder, identity = self.config.folder, self.pool.identity
+        discovery = Discovery(
+            DiscoveryConfig(
+                swarm=identity.swarm,
+                listen=(host,) if host else ("0.0.0.0", "::"),  # noqa: S104 - a peer is there to be reached
+                port=port,
+                storing=self.config.role != "author",
+                state=folder / CONTACTS_FILE,
+            ),
+            key=identity.key,
+            clock=self.clock,
+        )
+        await discovery.start()
+        return discovery
+
+    # Joining.
+
+    async def _join(self) -> None:
+        discovery = self._discovery()
+        role, identity = self.config.role, self.pool.identity
+        joining = self.joining = Joining(self.pool, discovery, role=role, clock=self.clock)
+        self.pool.addresses = self._addresses(())
+        if role == "bootstrap":
+            self._take_epoch(Epoch(number=0, key=_first_epoch_key(identity.door_key)))
+        own = set(self.pool.addresses)
+        invited = [address for address in identity.addresses if address not in own]
+        remembered = [address for address in self.members.addresses() if address not in own]
+        seeds: list[str] = []
+        observed: list[str] = []
+        if role != "bootstrap" or invited:
+            try:
+                links = await joining.knock(invited, remembered)
+            except FailureError:
+                if role != "bootstrap":
+                    raise
+                links = ()
+            seeds = [link.address for link in links]
+            observed = [Address.parse(link.accept.observed).host for link in links if link.accept.observed]
+        self.pool.addresses = self._addresses(observed)
+        self.tasks.create_task(discovery.run(), name="discovery")
+        if seeds:
+            await joining.discover(seeds, self.pool.addresses)
+        else:
+            await discovery.publish(self.pool.addresses, role)
+        self.story.tell("joined", f"joined the swarm {identity.name} as peer {short(identity.peer)}")
+        self.tasks.create_task(joining.meet(self._wanted), name="meet peers")
+
+    def _discovery(self) -> Discovery:
+        if self.discovery is None:
+            raise LocalError("the node has not been entered")
+        return self.discovery
+
+    def _addresses(self, observed: Sequence[str]) -> tuple[str, ...]:
+        """Where this node says it can be reached."""
+        if self.config.advertise:
+            return self.config.advertise
+        listening = self.pool.listening
+        hosts = reachable_hosts([address.host for address in listening], observed)
+        return tuple(str(Address(host, listening[0].port)) for host in hosts)[:MAX_ADDRESSES]
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """``host:port`` where it says it can be reached."""
+        return self.pool.addresses
+
+    def _take_epoch(self, epoch: Epoch) -> None:
+        known = self.pool.reception.epoch
+        if known is None or epoch.number > known.number:
+            self.pool.reception.epoch = epoch
+            self._discovery().set_epoch(epoch.number, epoch.key)
+
+    def _wanted(self, peer: PeerId) -> bool:
+        return peer != self.identity.peer and peer not in self.links
+
+    # The node as its services see it (``swarm.services.context.Context``).
+
+    @property
+    def identity(self) -> Identity:
+        """This peer."""
+        return self.pool.identity
+
+    @property
+    def links(self) -> Mapping[PeerId, Link]:
+        """The links that are up."""
+        return self.pool.links
+
+    def peers(self) -> tuple[PeerId, ...]:
+        """Whom a link is up with."""
+        return tuple(sorted(self.pool.links))
+
+    def send(self, peer: PeerId, message: Message, payload: Buffer = b"") -> bool:
+        """Send; see ``Context``. What is sent to this node itself is delivered in a later turn."""
+        if peer == self.identity.peer:
+            self._local.put_nowait((message, memoryview(payload)))
+            return True
+        link = self.links.get(peer)
+        if link is None or link.end is not None:
+            return False
+        link.post(message, payload)
+        return True
+
+    async def _deliver_local(self) -> None:
+        while True:
+            message, payload = await self._local.get()
+            try:
+                self._dispatch(self.identity.peer, message, payload)
+            except RemoteProtocolError as error:
+                raise LocalError(f"this node broke its own protocol: {error}") from error
+
+    # Links (``swarm.net.pool.Handlers``).
+
+    def on_up(self, link: Link) -> None:
+        """A link is up."""
+        self.members.on_up(link)
+        accept = link.accept
+        if accept.epoch_key:
+            self._take_epoch(Epoch(number=accept.epoch, key=accept.epoch_key))
+        if self.identity.admission and accept.admission == self.identity.admission:
+            self.tasks.create_task(self._save_identity(), name="save identity")
+        role = "" if link.hello.role == "peer" else f" ({link.hello.role})"
+        self.story.tell(
+            "linked", f"linked with peer {short(link.peer)}{role} at {link.address}", peer=link.peer
+        )
+        for service in self._services:
+            service.on_up(link.peer)
+
+    def on_down(self, link: Link, reason: str) -> None:
+        """A link ended."""
+        self.members.on_down(link.peer)
+        self.story.tell("left", f"peer {short(link.peer)} {reason}", peer=link.peer)
+        self.exchange.on_down(link)
+        for service in self._services:
+            service.on_down(link.peer, reason)
+        if self.joining is not None:
+            self.joining.look_soon()
+
+    def on_message(self, link: Link, message: Message, payload: memoryview) -> None:
+        """A message came."""
+        if not self.exchange.on_message(link, message, payload):
+            self._dispatch(link.peer, message, payload)
+
+    def on_offer(self, link: Link, message: Message, size: int) -> str:
+        """A payload begins."""
+        for service in self._services:
+            refusal = service.offer(link.peer, message, size)
+            if refusal:
+                return refusal
+        return ""
+
+    def on_admitted(self, member: Member) -> None:
+        """A use of an invite was counted."""
+        self.tasks.create_task(asyncio.to_thread(self._ledger.save, self.config.folder / USES_FILE))
+
+    def _dispatch(self, sender: PeerId, message: Message, payload: memoryview) -> None:
+        for service in self._services:
+            if service.handle(sender, message, payload):
+                return
+        _log.debug("a message that nobody here takes", peer=sender, message=type(message).__name__)
+
+    async def _save_identity(self) -> None:
+        await asyncio.to_thread(self.identity.save, self.config.folder)
+
+
+async def _stop() -> None:
+    raise _Stop
+
+
+def _first_epoch_key(door_key: bytes) -> bytes:
+    """The DHT key before any rotation: the same for all bootstrap nodes of a swarm (decision D2)."""
+    return HKDF(algorithm=SHA256(), length=32, salt=None, info=_EPOCH_INFO).derive(door_key)

@@ -1,0 +1,289 @@
+"""The stages this peer holds: offers memory to jobs, loads what plans give it, lets go when a job ends."""
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+
+from swarm.data.tensors import put_tensor
+from swarm.errors import FailureError, RemoteProtocolError
+from swarm.identity.envelope import PLAN, open_envelope
+from swarm.ids import JobId, PeerId, StageIndex, short
+from swarm.log import get_log
+from swarm.protocol.pipeline import PipelineStatistics
+from swarm.services.context import Context
+from swarm.services.job_blocks import JobBlocks
+from swarm.services.jobs import Job, Jobs
+from swarm.services.training.loading import load_stage
+from swarm.services.training.pipeline import Data, StagePipeline
+from swarm.train.device import DeviceThread
+from swarm.wire.messages.base import Message
+from swarm.wire.messages.coordination import (
+    Offer,
+    PlanIssue,
+    PlanStart,
+    StageFailed,
+    StageReady,
+    StageResult,
+)
+from swarm.wire.messages.pipeline import (
+    BoundaryTensor,
+    FenceRefused,
+    SharedTensor,
+    StageReport,
+    StepRecord,
+)
+from swarm.wire.records.blobs import TensorBlob
+from swarm.wire.records.plan import Plan
+
+Place = tuple[JobId, StageIndex]
+
+_log = get_log(__name__)
+
+
+@dataclass(slots=True)
+class _Held:
+    """A stage that is given to this peer: being loaded, or at work."""
+
+    job: Job
+    plan: Plan
+    memory: int
+    task: asyncio.Task[None] | None = None
+    pipeline: StagePipeline | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldStage:
+    """A stage of this peer, for its status."""
+
+    job: JobId
+    stage: StageIndex
+    stages: int
+    pipeline: PipelineStatistics | None
+    """None while it loads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HolderConfig:
+    """What this peer gives to jobs."""
+
+    memory: int
+    """Bytes for stages."""
+    flops: float
+    """Operations a second, as measured on the device."""
+    accepts: str = "any"
+    """Which jobs it offers itself to: ``any``, ``mine``, or the beginning of one job's id."""
+    mine: frozenset[PeerId] = frozenset()
+    """Authors whose jobs are ``mine``."""
+
+
+class Holder:
+    """Holds stages. Offers what memory is left to every job it accepts."""
+
+    def __init__(
+        self, config: HolderConfig, *, context: Context, jobs: Jobs, blocks: JobBlocks, device: DeviceThread
+    ) -> None:
+        self.config = config
+        self._context = context
+        self._jobs = jobs
+        self._blocks = blocks
+        self._device = device
+        self._held: dict[Place, _Held] = {}
+        self._plans: dict[JobId, Plan] = {}
+        jobs.on_job.append(self._offer)
+        jobs.on_change.append(self._changed)
+
+    def plans(self) -> tuple[Plan, ...]:
+        """The plans that this peer has heard of for jobs that have not ended."""
+        return tuple(self._plans.values())
+
+    def stages(self) -> tuple[HeldStage, ...]:
+        """The stages it holds."""
+        return tuple(
+            HeldStage(
+                job=job,
+                stage=stage,
+                stages=len(held.plan.stages),
+                pipeline=held.pipeline.machine.statistics() if held.pipeline is not None else None,
+            )
+            for (job, stage), held in sorted(self._held.items())
+        )
+
+    # Links and messages.
+
+    def on_up(self, peer: PeerId) -> None:
+        """A link is up: offer memory to the jobs that it coordinates."""
+        for job in self._jobs.all():
+            if job.coordinator == peer:
+                self._offer(job)
+
+    def on_down(self, peer: PeerId, reason: str) -> None:
+        """A link ended: stages that work with that peer cannot go on."""
+        for job in self._jobs.all():
+            if job.coordinator == peer and not job.ended:
+                words = f"at step {job.step} its coordinator, peer {short(peer)}, {reason}"
+                self._jobs.change(job, state="failed", sentence=words)
+        for (_, stage), held in tuple(self._held.items()):
+            theirs = [i + 1 for i, planned in enumerate(held.plan.stages) if planned.holder == peer]
+            if theirs and held.pipeline is not None and held.job.state == "training":
+                where = ", ".join(map(str, theirs))
+                self._fail(held, stage, f"peer {short(peer)} {reason}, and with it stage {where} is lost")
+
+    def offer(self, sender: PeerId, message: Message, size: int) -> str:
+        """Whether a training payload is wanted: empty, or why not. Asked before it is received."""
+        if not isinstance(message, BoundaryTensor | SharedTensor):
+            return ""
+        pipeline = self._pipeline(sender, message)
+        return pipeline.offer(message, size) if pipeline is not None else "that stage is not held here"
+
+    def handle(self, sender: PeerId, message: Message, payload: memoryview) -> bool:
+        """Take a message for the stages here; False for any other."""
+        match message:
+            case BoundaryTensor() | SharedTensor() | StageReport() | StepRecord():
+                pipeline = self._pipeline(sender, message)
+                if pipeline is not None:
+                    pipeline.take(message, payload)
+            case PlanIssue():
+                self._planned(sender, message)
+            case PlanStart():
+                self._start(sender, message)
+            case FenceRefused():
+                _log.warning("a message was refused: the plan has changed", peer=sender)
+            case _:
+                return False
+        return True
+
+    def _pipeline(self, sender: PeerId, message: Data) -> StagePipeline | None:
+        """The stage that a data message is for; raises where its sender does not hold the stage it names."""
+        fence = message.fence
+        held = self._held.get((JobId(fence.job), StageIndex(fence.target)))
+        if held is None or held.pipeline is None:
+            return None
+        stages = held.plan.stages
+        if fence.source >= len(stages) or (
+            stages[fence.source].holder != sender and stages[fence.source].incarnation == fence.sender
+        ):
+            raise RemoteProtocolError(f"peer {short(sender)} does not hold stage {fence.source}")
+        return held.pipeline
+
+    # Offers and plans.
+
+    def _offer(self, job: Job) -> None:
+        if job.ended or not self._accepts(job):
+            return
+        free = self.config.memory - sum(held.memory for held in self._held.values())
+        offer = Offer(job=job.id, memory=max(free, 0), flops=self.config.flops, holding=False)
+        self._context.send(job.coordinator, offer)
+
+    def _accepts(self, job: Job) -> bool:
+        match self.config.accepts:
+            case "any":
+                return True
+            case "mine":
+                return job.author in self.config.mine
+            case prefix:
+                return job.id.startswith(prefix)
+
+    def _planned(self, sender: PeerId, message: PlanIssue) -> None:
+        authority, now = self._context.identity.authority, self._context.clock.wall()
+        member, payload = open_envelope(message.plan, domain=PLAN, authority=authority, now=now)
+        try:
+            plan = msgspec.msgpack.decode(payload, type=Plan)
+        except msgspec.DecodeError as error:
+            raise RemoteProtocolError(f"a plan does not parse: {error}") from None
+        job = self._jobs.get(JobId(plan.job))
+        if job is None or job.ended:
+            return
+        if member.peer != job.coordinator:
+            raise RemoteProtocolError(
+                f"peer {short(sender)} sent a plan that the job's coordinator did not make"
+            )
+        known = self._plans.get(job.id)
+        if known is not None and known.generation >= plan.generation:
+            return
+        self._drop(job.id)
+        self._plans[job.id] = plan
+        for index, stage in enumerate(plan.stages):
+            if stage.holder == self._context.identity.peer:
+                self._hold(job, plan, StageIndex(index))
+
+    def _hold(self, job: Job, plan: Plan, index: StageIndex) -> None:
+        held = _Held(job=job, plan=plan, memory=plan.stages[index].memory)
+        self._held[job.id, index] = held
+        words = f"loading stage {index + 1} of {len(plan.stages)} of job {short(job.id)}"
+        self._context.story.tell("plan", words)
+        held.task = self._context.tasks.create_task(self._carry(held, index), name=f"stage {index}")
+
+    async def _carry(self, held: _Held, index: StageIndex) -> None:
+        """Load a stage, say so, and do its work until it is dropped."""
+        try:
+            loaded = await load_stage(held.job, held.plan, index, blocks=self._blocks, device=self._device)
+        except (FailureError, RemoteProtocolError) as error:
+            self._fail(held, index, str(error))
+            return
+        held.pipeline = StagePipeline(
+            loaded, context=self._context, device=self._device, on_end=partial(self._ended, held)
+        )
+        ready = StageReady(job=held.job.id, generation=held.plan.generation, stage=index)
+        self._context.send(held.job.coordinator, ready)
+        await held.pipeline.run()
+
+    def _start(self, sender: PeerId, start: PlanStart) -> None:
+        job = self._jobs.get(JobId(start.job))
+        if job is None or sender != job.coordinator:
+            raise RemoteProtocolError("only a job's coordinator starts it")
+        for held in self._held.values():
+            if held.job is job and held.plan.generation == start.generation and held.pipeline is not None:
+                held.pipeline.start()
+
+    # Ends.
+
+    def _ended(self, held: _Held, pipeline: StagePipeline, cause: str) -> None:
+        if cause:
+            self._fail(held, pipeline.stage, cause)
+            return
+        self._context.tasks.create_task(self._hand_over(held, pipeline), name="hand over weights")
+
+    async def _hand_over(self, held: _Held, pipeline: StagePipeline) -> None:
+        """The last step is done: keep the trained tensors as blocks, and tell the coordinator which."""
+        trained = await self._device.run(pipeline.work.trained)
+        store = self._blocks.exchange.store
+
+        def keep() -> tuple[TensorBlob, ...]:
+            return tuple(put_tensor(store, name, array, dtype) for name, (array, dtype) in trained.items())
+
+        try:
+            tensors = await asyncio.get_running_loop().run_in_executor(None, keep)
+        except FailureError as error:
+            self._fail(held, pipeline.stage, str(error))
+            return
+        self._blocks.pin_weights(held.job, [tensor.blob for tensor in tensors])
+        result = StageResult(
+            job=held.job.id, generation=held.plan.generation, stage=pipeline.stage, tensors=tensors
+        )
+        self._context.send(held.job.coordinator, result)
+
+    def _fail(self, held: _Held, index: int, sentence: str) -> None:
+        self._context.story.tell("trouble", f"stage {index + 1} of job {short(held.job.id)}: {sentence}")
+        failed = StageFailed(
+            job=held.job.id, generation=held.plan.generation, stage=index, sentence=sentence[:1000]
+        )
+        self._context.send(held.job.coordinator, failed)
+
+    def _changed(self, job: Job) -> None:
+        if not job.ended:
+            return
+        if job.id in self._plans:
+            self._drop(job.id)
+            del self._plans[job.id]
+            for other in self._jobs.all():
+                self._offer(other)
+        self._blocks.release(job)
+
+    def _drop(self, job: JobId) -> None:
+        """Let go of every stage of a job."""
+        for place in [place for place in self._held if place[0] == job]:
+            held = self._held.pop(place)
+            if held.task is not None:
+                held.task.cancel()

@@ -1,0 +1,162 @@
+"""Loading a stage: from plan and manifest to an executor on the device and a role in the pipeline."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from swarm.data.sampler import held_out_batches
+from swarm.data.tensors import Array, check_tensor, get_tensor
+from swarm.errors import FailureError, LocalError, RemoteProtocolError
+from swarm.graph.cut import cut, shared_parameters
+from swarm.graph.dag import Graph
+from swarm.graph.evaluation import evaluation_stages
+from swarm.graph.stage import Stage, tensor_names
+from swarm.ids import Digest, Incarnation, StageIndex, Step
+from swarm.protocol.pipeline import users_of
+from swarm.protocol.pipeline_events import Route, StageRole
+from swarm.services.job_blocks import JobBlocks
+from swarm.services.jobs import Job
+from swarm.services.training.samples import Samples
+from swarm.train.arrays import from_array
+from swarm.train.device import DeviceThread
+from swarm.train.stage import StageExecutor, StageTask
+from swarm.wire.limits import MAX_MICRO_BATCHES
+from swarm.wire.messages.pipeline import Phase
+from swarm.wire.records.blobs import TensorBlob
+from swarm.wire.records.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedStage:
+    """A stage that can run."""
+
+    job: Job
+    plan: Plan
+    role: StageRole
+    graphs: Mapping[Phase, Graph]
+    executor: StageExecutor
+    samples: Samples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """A stage in both graphs."""
+
+    train: Graph
+    evaluate: Graph
+    stage: Stage
+    evaluation: Stage
+    role: StageRole
+
+
+async def load_stage(
+    job: Job, plan: Plan, index: StageIndex, *, blocks: JobBlocks, device: DeviceThread
+) -> LoadedStage:
+    """Fetch what stage ``index`` of ``plan`` needs, and build it on the device.
+
+    Raises FailureError where blocks cannot be had or memory does not suffice, RemoteProtocolError where plan,
+    graphs and tensors do not fit each other.
+    """
+    train, evaluate = await blocks.graphs(job)
+    loop = asyncio.get_running_loop()
+    parts = await loop.run_in_executor(None, _take_apart, job, plan, index, (train, evaluate))
+    wanted = _tensors(job, parts)
+    await blocks.fetch(job, [tensor.blob for tensor in wanted])
+    arrays: dict[str, Array] = {}
+    for tensor in wanted:
+        arrays[tensor.name] = await _array(job, tensor, blocks)
+    executor = await device.run(_build, job, parts, arrays, device.device)
+    samples = Samples(
+        job, blocks, train=_fields(train, parts.stage), evaluate=_fields(evaluate, parts.evaluation)
+    )
+    graphs: dict[Phase, Graph] = {"train": train, "evaluate": evaluate}
+    return LoadedStage(job=job, plan=plan, role=parts.role, graphs=graphs, executor=executor, samples=samples)
+
+
+def _take_apart(job: Job, plan: Plan, index: StageIndex, graphs: tuple[Graph, Graph]) -> _Parts:
+    """Cut both graphs as the plan says, and find the stage's role."""
+    train, evaluate = graphs
+    try:
+        stages = cut(train, _bounds(plan))
+    except LocalError as error:
+        raise RemoteProtocolError(f"the plan does not fit the job's graph: {error}") from None
+    evaluations = evaluation_stages(train, stages, evaluate)
+    manifest = job.manifest
+    held_out = manifest.held_out
+    batches = held_out_batches(held_out.samples, manifest.micro_batch_size) if held_out is not None else 0
+    stage, evaluation = stages[index], evaluations[index]
+    shared = tuple(
+        parameter
+        for parameter in shared_parameters(train, stages)
+        if users_of(parameter) and index in {parameter.owner, *users_of(parameter)}
+    )
+    role = StageRole(
+        job=job.id,
+        stage=index,
+        incarnations=tuple(Incarnation(planned.incarnation) for planned in plan.stages),
+        depths=tuple(planned.depth for planned in plan.stages),
+        first_step=Step(plan.step),
+        steps=manifest.steps,
+        micro_batches=manifest.micro_batches,
+        evaluation_batches=min(batches, MAX_MICRO_BATCHES),
+        train=Route(incoming=stage.incoming, outgoing=stage.outgoing),
+        evaluate=Route(incoming=evaluation.incoming, outgoing=evaluation.outgoing),
+        shared=shared,
+        clip_norm=manifest.optimizer.clip_norm,
+    )
+    return _Parts(train=train, evaluate=evaluate, stage=stage, evaluation=evaluation, role=role)
+
+
+def _bounds(plan: Plan) -> list[int]:
+    return [plan.stages[0].first, *(stage.last for stage in plan.stages)]
+
+
+def _tensors(job: Job, parts: _Parts) -> list[TensorBlob]:
+    """The initial tensors that the stage needs, checked against what its graphs want."""
+    known = {tensor.name: tensor for tensor in job.manifest.tensors}
+    found: dict[str, TensorBlob] = {}
+    for graph, stage in ((parts.train, parts.stage), (parts.evaluate, parts.evaluation)):
+        specs = {value.name: value.spec for value in graph.values}
+        for name in tensor_names(graph, stage):
+            tensor = known.get(name)
+            if tensor is None or (tensor.dtype, tensor.shape) != (specs[name].dtype, specs[name].shape):
+                raise RemoteProtocolError(f"the manifest has no tensor {name} of the graph's type and shape")
+            check_tensor(tensor)
+            found[name] = tensor
+    return list(found.values())
+
+
+async def _array(job: Job, tensor: TensorBlob, blocks: JobBlocks) -> Array:
+    store = blocks.exchange.store
+    names = [Digest(name) for name in tensor.blob.blocks]
+    return await blocks.exchange.obtain(names, lambda: get_tensor(store, tensor), sources=blocks.sources(job))
+
+
+def _build(job: Job, parts: _Parts, arrays: Mapping[str, Array], device: torch.device) -> StageExecutor:
+    """On the device thread."""
+    task = StageTask(
+        graph=parts.train,
+        stage=parts.stage,
+        evaluation=(parts.evaluate, parts.evaluation),
+        optimizer=job.manifest.optimizer,
+        micro_batches=job.manifest.micro_batches,
+        seed=job.manifest.seed,
+    )
+    dtypes = {
+        value.name: value.spec.dtype for graph in (parts.train, parts.evaluate) for value in graph.values
+    }
+    tensors = {name: from_array(array, dtypes[name]) for name, array in arrays.items()}
+    try:
+        return StageExecutor(task, tensors, device)
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        raise FailureError(
+            f"out of memory on {device}: give this peer less with --memory ({error})"
+        ) from None
+
+
+def _fields(graph: Graph, stage: Stage) -> list[int]:
+    """The positions of the model inputs that a stage reads."""
+    positions = {value: position for position, value in enumerate(graph.inputs())}
+    return [positions[value] for value in stage.inputs]

@@ -1,0 +1,252 @@
+"""One stage at work: asks ``protocol/pipeline`` what to do, and does it on the device and over links.
+
+The device runs one piece of work at a time; while it runs, what the last one made is on its way, and what the
+next one needs arrives.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import assert_never
+
+from swarm.compress.codec import Encoded
+from swarm.errors import FailureError, RemoteProtocolError, TrainingError
+from swarm.ids import PeerId, StageIndex, ValueId
+from swarm.protocol.pipeline import PipelineMachine
+from swarm.protocol.pipeline_events import (
+    Action,
+    AdoptShared,
+    Backward,
+    Computed,
+    Event,
+    Fail,
+    Finish,
+    Forward,
+    Measure,
+    Measured,
+    RecordArrived,
+    Refuse,
+    ReportArrived,
+    SendRecord,
+    SendReport,
+    SendShared,
+    SendTensor,
+    SharedAdopted,
+    SharedArrived,
+    Start,
+    TensorArrived,
+    Update,
+    Updated,
+)
+from swarm.services.context import Context
+from swarm.services.training.loading import LoadedStage
+from swarm.services.training.stage_work import Made, StageWork
+from swarm.train.device import DeviceThread
+from swarm.wire.messages.jobs import JobProgress
+from swarm.wire.messages.pipeline import (
+    BoundaryTensor,
+    Fence,
+    FenceRefused,
+    Phase,
+    SharedTensor,
+    StageReport,
+    StepRecord,
+)
+
+Work = Forward | Backward | Measure | Update | AdoptShared | SendShared | Fail
+Data = BoundaryTensor | SharedTensor | StageReport | StepRecord
+
+
+class StagePipeline:
+    """One loaded stage. ``on_end`` hears once how it ended: empty for the last step done, else why not."""
+
+    def __init__(
+        self,
+        loaded: LoadedStage,
+        *,
+        context: Context,
+        device: DeviceThread,
+        on_end: Callable[["StagePipeline", str], None],
+    ) -> None:
+        self.loaded = loaded
+        self.machine = PipelineMachine(loaded.role)
+        self.work = StageWork(loaded)
+        self._context = context
+        self._device = device
+        self._on_end = on_end
+        self._todo: asyncio.Queue[Work] = asyncio.Queue()
+        self._made: Mapping[ValueId, Encoded] = {}
+
+    @property
+    def stage(self) -> StageIndex:
+        """Which stage of its job this is."""
+        return self.loaded.role.stage
+
+    async def run(self) -> None:
+        """Do the device's work until cancelled. A failure of this stage is told, not raised."""
+        while True:
+            work = await self._todo.get()
+            try:
+                await self._do(work)
+            except (FailureError, TrainingError) as error:
+                self._on_end(self, str(error))
+                return
+
+    def start(self) -> None:
+        """Every stage of the plan is loaded."""
+        self._feed(Start())
+
+    def offer(self, message: BoundaryTensor | SharedTensor, size: int) -> str:
+        """Whether a payload of ``size`` bytes is wanted: empty, or why not. Asked before it is received."""
+        try:
+            self.work.check(message, size)
+        except RemoteProtocolError as error:
+            return str(error)
+        return ""
+
+    def take(self, message: Data, payload: memoryview) -> None:
+        """A message from another stage; raises RemoteProtocolError for one that none would send."""
+        match message:
+            case BoundaryTensor():
+                self.work.check(message, payload.nbytes)
+                self._feed(TensorArrived(message=message, payload=(message.header, payload)))
+            case SharedTensor():
+                self.work.check(message, payload.nbytes)
+                self._feed(SharedArrived(message=message, payload=(message.header, payload)))
+            case StageReport():
+                self._feed(ReportArrived(message=message))
+            case StepRecord():
+                self._feed(RecordArrived(message=message))
+            case _:
+                assert_never(message)
+
+    # On the device.
+
+    async def _do(self, work: Work) -> None:
+        match work:
+            case Forward():
+                items = await self.loaded.samples.read(work.phase, work.step, work.micro_batch)
+                self._computed(await self._device.run(self.work.forward, work, items))
+            case Backward():
+                self._computed(await self._device.run(self.work.backward, work))
+            case Measure():
+                measured = await self._device.run(self.work.measure, work)
+                self._feed(Measured(squares=measured.squares, fault=measured.fault))
+            case Update():
+                await self._device.run(self.work.update, work)
+                self._feed(Updated())
+            case AdoptShared():
+                await self._device.run(self.work.adopt, work)
+                self._feed(SharedAdopted())
+            case SendShared():
+                self._send_shared(work, await self._device.run(self.work.shared, work))
+            case Fail():
+                await self._device.run(self.work.abandon)
+            case _:
+                assert_never(work)
+
+    def _computed(self, made: Made) -> None:
+        """What was made is sent by the actions that its ``Computed`` brings."""
+        self._made = made.tensors
+        self._feed(Computed(loss=made.loss, fault=made.fault))
+
+    # Decisions in, deeds out.
+
+    def _feed(self, event: Event) -> None:
+        for action in self.machine.handle(event, now=self._context.clock.elapsed()):
+            self._perform(action)
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case Forward() | Backward() | Measure() | Update() | AdoptShared() | SendShared() | Fail():
+                self._todo.put_nowait(action)
+            case SendTensor():
+                self._send_tensor(action)
+            case SendReport():
+                self._send_report(action)
+            case SendRecord():
+                self._send_record(action)
+            case Refuse():
+                self._refuse(action)
+            case Finish():
+                self._on_end(self, "")
+            case _:
+                assert_never(action)
+
+    def _fence(self, target: StageIndex, step: int, phase: Phase) -> Fence:
+        role = self.loaded.role
+        return Fence(
+            job=role.job,
+            step=step,
+            phase=phase,
+            source=role.stage,
+            target=target,
+            sender=role.incarnations[role.stage],
+            receiver=role.incarnations[target],
+        )
+
+    def _holder(self, stage: int) -> PeerId:
+        return PeerId(self.loaded.plan.stages[stage].holder)
+
+    def _send_tensor(self, action: SendTensor) -> None:
+        acknowledges = action.phase == "evaluate" and action.direction == "backward"
+        encoded = None if acknowledges else self._made.get(action.value)
+        message = BoundaryTensor(
+            fence=self._fence(action.target, action.step, action.phase),
+            micro_batch=action.micro_batch,
+            tensor=action.value,
+            direction=action.direction,
+            header=encoded.header if encoded is not None else None,
+        )
+        payload = encoded.payload if encoded is not None else b""
+        self._context.send(self._holder(action.target), message, payload)
+
+    def _send_shared(self, action: SendShared, encoded: Encoded) -> None:
+        message = SharedTensor(
+            fence=self._fence(action.target, action.step, "train"),
+            parameter=action.parameter,
+            operator=action.operator,
+            direction=action.direction,
+            header=encoded.header,
+        )
+        self._context.send(self._holder(action.target), message, encoded.payload)
+
+    def _send_report(self, action: SendReport) -> None:
+        recorder = self.loaded.role.recorder
+        report = StageReport(
+            fence=self._fence(recorder, action.step, action.phase),
+            squares=action.squares,
+            losses=action.losses,
+            fault=action.fault,
+            fault_forward=action.fault_forward,
+            compute_seconds=self.work.take_seconds(),
+        )
+        self._context.send(self._holder(recorder), report)
+
+    def _send_record(self, action: SendRecord) -> None:
+        role, found = self.loaded.role, action.settlement
+        progress = JobProgress(
+            job=role.job,
+            incarnation=role.incarnations[role.stage],
+            step=action.step,
+            outcome=found.outcome,
+            clip=found.clip,
+            norm=found.norm,
+            loss=found.loss,
+            cause=found.cause,
+        )
+        self._context.send(self.loaded.job.coordinator, progress)
+        for target in range(len(role.incarnations)):
+            record = StepRecord(
+                fence=self._fence(StageIndex(target), action.step, action.phase),
+                outcome=found.outcome,
+                clip=found.clip,
+                norm=found.norm,
+                loss=found.loss,
+                cause=found.cause,
+            )
+            self._context.send(self._holder(target), record)
+
+    def _refuse(self, action: Refuse) -> None:
+        fence = action.message.fence
+        refused = FenceRefused(fence=fence, generation=self.loaded.plan.generation)
+        self._context.send(self._holder(fence.source), refused)
