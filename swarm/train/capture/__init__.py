@@ -7,5 +7,6 @@ gradient; ``translation`` writes the graph as data. ``places`` names modules and
 
 from swarm.train.capture.api import Captured, capture
 from swarm.train.capture.modes import Mode, set_mode
+from swarm.train.capture.tracing import Loss
 
-__all__ = ["Captured", "Mode", "capture", "set_mode"]
+__all__ = ["Captured", "Loss", "Mode", "capture", "set_mode"]

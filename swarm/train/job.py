@@ -1,0 +1,180 @@
+"""What an author writes: a model, its loss, its data, an optimizer, and how long to train (section 5)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import torch
+from msgspec import Struct
+from torch import nn
+
+from swarm.errors import MisuseError
+from swarm.graph.dag import Graph
+from swarm.train.authored import run_file
+from swarm.train.capture import Loss, capture
+from swarm.train.optimizer import SGD, AdamW, Optimizer
+from swarm.train.samples import Samples, first_samples, prepare_samples, sample_count
+from swarm.wire.limits import MAX_MICRO_BATCHES, MAX_STEPS
+
+__all__ = ["CapturedJob", "TrainingJob", "capture_job", "load_job", "prepare_samples"]
+
+MAX_MICRO_BATCH_SIZE: Final = 2**20
+MAX_SEED: Final = 2**63 - 1
+MAX_NAME_LENGTH: Final = 200
+LONGEST_PATIENCE: Final = 1e300
+"""The manifest's bounds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TrainingJob:
+    """One training run, as its author describes it. Raises MisuseError when made where it cannot be one."""
+
+    model: nn.Module
+    loss: Loss | None
+    """Called with (outputs, target); returns a scalar tensor. None: the model returns the loss itself."""
+    dataset: Samples
+    """Samples (input, ..., target): a map-style dataset, or a tuple with one array for each field."""
+    optimizer: Optimizer
+    micro_batch_size: int
+    """Samples that go through the model together."""
+    micro_batches: int
+    """Micro-batches in a step: one optimizer update has ``micro_batch_size * micro_batches`` samples."""
+    steps: int
+    """Optimizer updates in the run."""
+    example_inputs: Sequence[torch.Tensor] | None = None
+    """One batch, of any size, of the fields of a sample or all but the target; from the dataset if absent."""
+    held_out: Samples | None = None
+    """Samples never trained on, with the same fields; their loss is measured after the last step."""
+    seed: int = 0
+    """Decides the order of samples and what dropout drops."""
+    name: str = ""
+    """For people; the class of the model where it is empty."""
+    patience: float = 0.0
+    """Seconds that the job waits for enough peers before it fails; 0 waits for ever."""
+
+    def __post_init__(self) -> None:
+        self._check_types()
+        _check_range("micro_batch_size", self.micro_batch_size, 1, MAX_MICRO_BATCH_SIZE)
+        _check_range("micro_batches", self.micro_batches, 1, MAX_MICRO_BATCHES)
+        _check_range("steps", self.steps, 1, MAX_STEPS)
+        _check_range("seed", self.seed, 0, MAX_SEED)
+        _check_patience(self.patience)
+        samples, needed = sample_count(self.dataset), self.micro_batch_size * self.micro_batches
+        if samples < needed:
+            raise MisuseError(
+                f"the dataset has {samples} samples, one step needs {needed} "
+                f"({self.micro_batches} micro-batches of {self.micro_batch_size})"
+            )
+        if self.held_out is not None:
+            held_out = sample_count(self.held_out, "held-out set")
+            if held_out < self.micro_batch_size:
+                raise MisuseError(
+                    f"the held-out set has {held_out} samples, one micro-batch needs {self.micro_batch_size}"
+                )
+        if not self.name:
+            object.__setattr__(self, "name", type(self.model).__name__)
+
+    def _check_types(self) -> None:
+        if not isinstance(self.model, nn.Module):
+            raise MisuseError(f"the model is a {_kind(self.model)}, and must be an nn.Module")
+        if self.loss is not None and not callable(self.loss):
+            raise MisuseError(
+                f"the loss is a {_kind(self.loss)}, and must be a function of (outputs, target)"
+            )
+        if not isinstance(self.optimizer, SGD | AdamW):
+            raise MisuseError(
+                f"the optimizer is a {_kind(self.optimizer)}, and must be SGD(...) or AdamW(...) of "
+                "swarm.train.optimizer"
+            )
+        _check_name(self.name)
+
+
+class CapturedJob(Struct, frozen=True, kw_only=True):
+    """Both graphs of a job over one set of tensors.
+
+    ``tensors`` holds the parameters, buffers and constants of both by name, in the author's own memory: copy
+    before writing. ``state_dict`` is that of :class:`swarm.train.capture.Captured`.
+    """
+
+    train: Graph
+    evaluate: Graph
+    tensors: Mapping[str, torch.Tensor]
+    state_dict: Mapping[str, str]
+
+
+def capture_job(job: TrainingJob) -> CapturedJob:
+    """The training and evaluation graphs of ``job`` for its micro-batch size; its model is left as it was.
+
+    Raises CaptureError where the model cannot become a graph, MisuseError where example inputs or samples
+    are not of the kind that they have to be.
+    """
+    fields = _micro_batch(job)
+    train = capture(job.model, fields, loss=job.loss, mode="train")
+    evaluate = capture(job.model, fields, loss=job.loss, mode="evaluate")
+    return CapturedJob(
+        train=train.graph,
+        evaluate=evaluate.graph,
+        tensors={**train.tensors, **evaluate.tensors},
+        state_dict=train.state_dict,
+    )
+
+
+def load_job(path: Path) -> TrainingJob:
+    """The ``job`` that the author's Python file at ``path`` makes.
+
+    Raises MisuseError where there is no such file or job in it, FailureError where the file does not run; the
+    line says what and where.
+    """
+    module = run_file(path)
+    job = getattr(module, "job", None)
+    if job is None:
+        raise MisuseError(f"{path.name} has no job; write job = TrainingJob(...) at its top level")
+    if not isinstance(job, TrainingJob):
+        raise MisuseError(f"job in {path.name} is a {_kind(job)}, and must be a TrainingJob")
+    return job
+
+
+def _micro_batch(job: TrainingJob) -> tuple[torch.Tensor, ...]:
+    """One micro-batch of all fields: the example inputs, or the first samples, repeated to fill it."""
+    samples = [torch.from_numpy(field) for field in first_samples(job.dataset, job.micro_batch_size)]
+    examples = list(samples if job.example_inputs is None else job.example_inputs)
+    if len(examples) == len(samples) - 1:
+        examples.append(samples[-1])
+    if len(examples) != len(samples):
+        raise MisuseError(f"there are {len(examples)} example inputs for samples of {len(samples)} fields")
+    return tuple(
+        _rebatched(example, sample, position)
+        for position, (example, sample) in enumerate(zip(examples, samples, strict=True))
+    )
+
+
+def _rebatched(example: object, sample: torch.Tensor, position: int) -> torch.Tensor:
+    """``example`` with as many items as ``sample`` has, and of the same kind."""
+    if not isinstance(example, torch.Tensor) or example.dim() == 0 or len(example) == 0:
+        raise MisuseError(f"example input {position} is not a batch; give a tensor with one item or more")
+    if (example.dtype, example.shape[1:]) != (sample.dtype, sample.shape[1:]):
+        raise MisuseError(
+            f"example input {position} has items of {example.dtype} {list(example.shape[1:])}, and the "
+            f"dataset of {sample.dtype} {list(sample.shape[1:])}"
+        )
+    return example.detach()[torch.arange(len(sample)) % len(example)]
+
+
+def _check_range(name: str, value: object, least: int, most: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise MisuseError(f"{name} is a whole number from {least} to {most}, and not {value!r}")
+
+
+def _check_patience(value: object) -> None:
+    if not isinstance(value, int | float) or not 0 <= value <= LONGEST_PATIENCE:
+        raise MisuseError(f"patience is a number of seconds, 0 or more, and not {value!r}")
+
+
+def _check_name(value: object) -> None:
+    if not isinstance(value, str) or len(value) > MAX_NAME_LENGTH:
+        raise MisuseError(f"name is a text of at most {MAX_NAME_LENGTH} characters")
+
+
+def _kind(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
