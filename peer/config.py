@@ -6,16 +6,18 @@ option.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, ClassVar, Final, Literal
 
 import typer
 
 from bootstrap.commandline import parsed_by
-from bootstrap.options import HomeOptions, JsonOption, NodeOptions
-from bootstrap.values import parse_duration, parse_reachable
+from bootstrap.options import HomeOptions, JsonOption, NodeOptions, ServingOptions
+from bootstrap.values import parse_duration, parse_reachable, parse_size
 from swarm.net.address import Address
 
 WEEK: Final = 7 * 86400
+DEFAULT_DISK: Final = 20 * 2**30
+"""Bytes of disk for blocks: a few models and datasets of the size that home links can carry."""
 
 _SwarmArgument = Annotated[str, typer.Argument(metavar="NAME", help="The swarm's name.", show_default=False)]
 _JobArgument = Annotated[
@@ -187,4 +189,116 @@ class ExportOptions(NodeOptions):
             show_default=False,
         ),
     ]
+    json: JsonOption = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeerOptions(ServingOptions):
+    """Run a peer: give this machine's compute to the jobs of a swarm, within limits.
+
+    Ctrl+C announces it, drains, and ends within five seconds.
+
+    Example:
+      swarm peer --invite lab.invite --memory 6GiB
+    """
+
+    device: Annotated[
+        str,
+        typer.Option(
+            metavar="DEVICE",
+            help="Where to compute: cpu, cuda, cuda:1; by default the best there is.",
+            show_default=False,
+        ),
+    ] = ""
+    memory: Annotated[
+        int | None,
+        typer.Option(
+            parser=parsed_by(parse_size),
+            metavar="SIZE",
+            help="Memory of the device for stages (6GiB); by default half of what is free at the start.",
+            show_default=False,
+        ),
+    ] = None
+    disk: Annotated[
+        int,
+        typer.Option(
+            parser=parsed_by(parse_size),
+            metavar="SIZE",
+            help="Disk for models, data and weights in the home (500MB, 20GiB).",
+            show_default="20GiB",
+        ),
+    ] = DEFAULT_DISK
+    jobs: Annotated[
+        str,
+        typer.Option(
+            metavar="any|mine|JOB",
+            help="Which jobs to work for: any, those of the people this invite is for, or one by its id.",
+        ),
+    ] = "any"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(NodeOptions):
+    """Train the model in FILE.py on the swarm, and follow it.
+
+    FILE.py makes a TrainingJob and calls it job. With --detach the command ends as soon as other peers have
+    everything that the job needs; swarm status, jobs and export then find it by its id.
+
+    Example:
+      swarm train gpt.py --invite lab.invite --steps 200
+    """
+
+    DEFAULT_NAME: ClassVar[str] = "author"
+
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE.py", help="Python file with the job.", show_default=False)
+    ]
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Optimizer steps, instead of what the file says.", show_default=False
+        ),
+    ] = None
+    detach: Annotated[
+        bool, typer.Option("--detach", help="End once the job can go on without this process.")
+    ] = False
+    json: JsonOption = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoOptions(HomeOptions):
+    """Train a small model on this machine with a whole swarm of processes, and show what happens.
+
+    A bootstrap node and N peers start in temporary homes. Each peer offers the N-th part of the memory that
+    the model needs, so that all of them are needed. Fails if the model did not learn.
+
+    Example:
+      swarm demo --peers 4 --verify
+    """
+
+    peers: Annotated[int, typer.Option(min=1, max=64, metavar="N", help="How many peers hold the model.")] = 4
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Optimizer steps; by default as many as it takes.", show_default=False
+        ),
+    ] = None
+    model: Annotated[
+        Literal["gpt", "resnet"],
+        typer.Option(help="A GPT on English text, or a ResNet with BatchNorm on pictures of digits."),
+    ] = "gpt"
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Compare every step with plain PyTorch, and with one process of ours."),
+    ] = False
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE.safetensors",
+            help="Where the trained weights go; by default swarm-demo-MODEL.safetensors here.",
+            show_default=False,
+        ),
+    ] = None
     json: JsonOption = False

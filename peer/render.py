@@ -133,12 +133,12 @@ def _stages(stages: Sequence[StageStatus]) -> Table:
             shown_peer(stage.holder),
             str(stage.operators),
             format_bytes(stage.memory),
-            "-" if stage.compute_seconds is None else f"{stage.compute_seconds:.3f} s",
+            f"{stage.predicted_seconds:.3f} s",
             "ready" if stage.ready else "loading",
         )
         for stage in stages
     ]
-    return _table(("stage", "holder", "operators", "memory", "compute", ""), rows)
+    return _table(("stage", "holder", "operators", "memory", "per micro-batch", ""), rows)
 
 
 def _members(members: Iterable[MemberStatus], now: float) -> Table:

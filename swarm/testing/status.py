@@ -38,7 +38,7 @@ def sample_status() -> StatusDocument:
             operators=20,
             memory=1 << 20,
             ready=True,
-            compute_seconds=0.25,
+            predicted_seconds=0.25,
         ),
         StageStatus(
             stage=1,
@@ -47,7 +47,7 @@ def sample_status() -> StatusDocument:
             operators=22,
             memory=1 << 21,
             ready=False,
-            compute_seconds=None,
+            predicted_seconds=0.5,
         ),
     )
     return StatusDocument(

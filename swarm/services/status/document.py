@@ -59,7 +59,10 @@ class MemberStatus(Struct, frozen=True, kw_only=True):
 
 
 class GroupStatus(Struct, frozen=True, kw_only=True):
-    """An OP-Fence group: peers with high bandwidth among themselves, and the stages they own."""
+    """An OP-Fence group: peers with high bandwidth among themselves, and the stages they own.
+
+    Until rates are measured, the holders of a plan count as one group: so the planner treats them.
+    """
 
     peers: tuple[str, ...]
     stages: tuple[int, ...]
@@ -77,8 +80,8 @@ class StageStatus(Struct, frozen=True, kw_only=True):
     """Bytes that the plan counts for it."""
     ready: bool
     """True once the holder has loaded it."""
-    compute_seconds: float | None
-    """Seconds of compute in the last step; null before the first."""
+    predicted_seconds: float
+    """Compute per micro-batch, as the planner predicts it."""
 
 
 class PlanStatus(Struct, frozen=True, kw_only=True):

@@ -111,8 +111,8 @@ def _job_metrics(jobs: tuple[JobStatus, ...]) -> Iterator[Metric]:
     )
     yield _gauge("stage_memory_bytes", "Planned memory.", stage_names, [(v, s.memory) for v, s in stages])
     yield _gauge(
-        "stage_compute_seconds",
-        "Compute in a step.",
+        "stage_predicted_seconds",
+        "Compute per micro-batch, as planned.",
         stage_names,
-        [(v, s.compute_seconds) for v, s in stages],
+        [(v, s.predicted_seconds) for v, s in stages],
     )

@@ -36,7 +36,7 @@ def test_values_are_those_of_the_document() -> None:
     assert values["swarm_members_linked", ()] == 1
     assert values["swarm_waiting", ()] == 1
     stage = (("holder", "aaaaaaaa"), ("job", "jjjjjjjj"), ("stage", "0"))
-    assert values["swarm_stage_compute_seconds", stage] == 0.25
+    assert values["swarm_stage_predicted_seconds", stage] == 0.25
 
 
 def test_two_nodes_in_one_process_do_not_mix() -> None:
