@@ -51,7 +51,7 @@ class Context(Protocol):
         ...
 
 
-class Service(Protocol):
+class Service:
     """A part of a node. All are called synchronously, in order; to be inherited from."""
 
     def on_up(self, peer: PeerId) -> None:

@@ -35,7 +35,7 @@ from swarm.protocol.coordination_events import (
     WeightsKept,
 )
 from swarm.schedule.plan import PeerOffer, make_plan
-from swarm.services.context import Context
+from swarm.services.context import Context, Service
 from swarm.services.job_blocks import JobBlocks
 from swarm.services.jobs import Job, Jobs
 from swarm.wire.messages.base import Message
@@ -50,7 +50,6 @@ from swarm.wire.messages.coordination import (
 from swarm.wire.messages.jobs import JobFollow, JobNotice, JobProgress
 from swarm.wire.records.blobs import TensorBlob
 from swarm.wire.records.manifest import blobs_of
-from swarm.wire.records.plan import Plan
 
 PROGRESS_SECONDS: Final = 2.0
 """How often members that do not follow a job hear how far it is."""
@@ -75,9 +74,10 @@ class _Running:
         self.followers: set[PeerId] = set()
         self.graphs: asyncio.Future[tuple[Graph, Graph]] = asyncio.get_running_loop().create_future()
         self.told_at = 0.0
+        self.issued: PlanIssue | None = None
 
 
-class Coordinator:
+class Coordinator(Service):
     """Coordinates the jobs whose manifest names this peer first."""
 
     def __init__(self, context: Context, jobs: Jobs, blocks: JobBlocks) -> None:
@@ -89,11 +89,6 @@ class Coordinator:
         jobs.on_cancel.append(self._on_cancel)
         jobs.on_forget.append(self._on_forget)
 
-    def plan(self, job: JobId) -> Plan | None:
-        """The current plan of a job that is coordinated here."""
-        running = self._running.get(job)
-        return running.machine.plan if running is not None else None
-
     def on_down(self, peer: PeerId, reason: str) -> None:
         """A link ended: its peer holds nothing any more."""
         for running in tuple(self._running.values()):
@@ -103,6 +98,8 @@ class Coordinator:
     def on_up(self, peer: PeerId) -> None:
         """A link is up: tell it where the jobs are."""
         for running in self._running.values():
+            if running.issued is not None:
+                self._context.send(peer, running.issued)
             self._context.send(peer, self._notice(running))
 
     def handle(self, sender: PeerId, message: Message, payload: memoryview) -> bool:
@@ -199,7 +196,8 @@ class Coordinator:
             case IssuePlan(plan=plan):
                 envelope = seal(self._context.identity, PLAN, msgspec.msgpack.encode(plan))
                 self._context.story.tell("plan", "; ".join(plan.explanation[:1]))
-                self._broadcast(PlanIssue(plan=envelope))
+                running.issued = PlanIssue(plan=envelope)
+                self._broadcast(running.issued)
             case StartPlan(plan=plan):
                 start = PlanStart(job=plan.job, generation=plan.generation)
                 for holder in dict.fromkeys(stage.holder for stage in plan.stages):
@@ -232,7 +230,7 @@ class Coordinator:
 
     async def _keep(self, running: _Running, tensors: tuple[TensorBlob, ...]) -> None:
         try:
-            blobs = [tensor.blob for tensor in tensors]
+            blobs = [tensor.blob for tensor in _complete(running.job, tensors)]
             self._blocks.pin_weights(running.job, blobs)
             await self._blocks.fetch(running.job, blobs)
         except FailureError as error:
@@ -272,9 +270,9 @@ class Coordinator:
         job.state, job.sentence = found.state, found.sentence
         job.since = wall - (now - found.since)
         job.until = wall + (found.until - now) if found.until else 0.0
-        job.step, job.held_out, job.weights = found.step, found.held_out, running.machine.weights
-        if found.state != "done":
-            job.weights = ()
+        job.step, job.held_out = found.step, found.held_out
+        if found.state == "done":
+            job.weights = _complete(job, running.machine.weights)
         running.told_at = now
         if changed:
             self._context.story.tell(
@@ -301,3 +299,10 @@ class Coordinator:
         for peer in self._context.peers():
             self._context.send(peer, message)
         self._context.send(self._context.identity.peer, message)
+
+
+def _complete(job: Job, trained: tuple[TensorBlob, ...]) -> tuple[TensorBlob, ...]:
+    """``trained``, and the initial tensors that no stage trains but the author's ``state_dict`` has."""
+    names = {tensor.name for tensor in trained}
+    wanted = {name for _, name in job.manifest.state} - names
+    return (*trained, *(tensor for tensor in job.manifest.tensors if tensor.name in wanted))

@@ -11,14 +11,17 @@ import msgspec
 
 from swarm.errors import FailureError, MisuseError, RemoteProtocolError
 from swarm.identity.chain import Member
-from swarm.identity.envelope import CANCELLATION, MANIFEST, open_envelope, seal
+from swarm.identity.envelope import CANCELLATION, MANIFEST, PLAN, open_envelope, seal
 from swarm.identity.rights import Right
 from swarm.ids import JobId, PeerId, job_id, short
-from swarm.services.context import Context
+from swarm.services.context import Context, Service
+from swarm.services.status.curve import LossCurve
 from swarm.wire.messages.base import Message
+from swarm.wire.messages.coordination import PlanIssue
 from swarm.wire.messages.jobs import JobAnnounce, JobCancel, JobFollow, JobNotice, JobProgress, JobState
 from swarm.wire.records.blobs import TensorBlob
 from swarm.wire.records.manifest import Cancellation, Manifest
+from swarm.wire.records.plan import Plan
 
 MAX_JOBS: Final = 256
 """Jobs remembered; the oldest ended one makes room. A member with ``train`` can fill no more than this."""
@@ -49,6 +52,8 @@ class Job:
     held_out: float = float("nan")
     weights: tuple[TensorBlob, ...] = ()
     replicas: int = 0
+    plan: Plan | None = None
+    curve: LossCurve = field(default_factory=LossCurve)
     cancellation: bytes = b""
 
     @property
@@ -82,12 +87,13 @@ class Job:
         if progress.outcome != "applied" or progress.step != len(self.losses):
             return
         self.losses.append(progress.loss)
+        self.curve.add(progress.step, progress.loss)
         self.step = len(self.losses)
         self.moments.append(now)
         del self.moments[:-_SPEED_WINDOW]
 
 
-class Jobs:
+class Jobs(Service):
     """The register of jobs. Listeners hear of new, changed, cancelled and forgotten jobs."""
 
     def __init__(self, context: Context) -> None:
@@ -95,6 +101,7 @@ class Jobs:
         self._jobs: dict[JobId, Job] = {}
         self.on_job: list[Callable[[Job], None]] = []
         self.on_change: list[Callable[[Job], None]] = []
+        self.on_plan: list[Callable[[Job, Plan], None]] = []
         self.on_cancel: list[Callable[[Job], None]] = []
         self.on_forget: list[Callable[[Job], None]] = []
 
@@ -148,7 +155,7 @@ class Jobs:
     def on_up(self, peer: PeerId) -> None:
         """A link is up: tell the other side what jobs there are."""
         for job in self.all():
-            self._context.send(peer, JobAnnounce(manifest=job.envelope, ended=job.ended))
+            self._context.send(peer, JobAnnounce(manifest=job.envelope))
             if job.cancellation:
                 self._context.send(peer, JobCancel(cancellation=job.cancellation))
             if job.coordinator == peer and not job.ended:
@@ -159,13 +166,13 @@ class Jobs:
         del payload
         match message:
             case JobAnnounce():
-                job = self._learn(message.manifest, from_peer=sender)
-                if message.ended and not job.ended and job.coordinator == sender:
-                    self.change(job, state="failed", sentence="it ended before this peer heard of it")
+                self._learn(message.manifest, from_peer=sender)
             case JobCancel():
                 self._cancelled(message.cancellation, sender)
             case JobNotice():
                 self._noticed(sender, message)
+            case PlanIssue():
+                self._planned(sender, message)
             case JobProgress() if sender != self._context.identity.peer:
                 return self._advanced(sender, message)
             case _:
@@ -197,7 +204,7 @@ class Jobs:
         self._context.story.tell("job", words, peer=job.author)
         for peer in self._context.peers():
             if peer != from_peer:
-                self._context.send(peer, JobAnnounce(manifest=envelope, ended=False))
+                self._context.send(peer, JobAnnounce(manifest=envelope))
         for listener in self.on_job:
             listener(job)
         if not job.ended and job.coordinator != self._context.identity.peer:
@@ -250,6 +257,26 @@ class Jobs:
         self.change(job, state="cancelled", sentence=f"cancelled by peer {short(member.peer)}")
         for listener in self.on_cancel:
             listener(job)
+
+    def _planned(self, sender: PeerId, message: PlanIssue) -> None:
+        authority, now = self._context.identity.authority, self._context.clock.wall()
+        member, payload = open_envelope(message.plan, domain=PLAN, authority=authority, now=now)
+        try:
+            plan = msgspec.msgpack.decode(payload, type=Plan)
+        except msgspec.DecodeError as error:
+            raise RemoteProtocolError(f"a plan does not parse: {error}") from None
+        job = self._jobs.get(JobId(plan.job))
+        if job is None or job.ended:
+            return
+        if member.peer != job.coordinator:
+            raise RemoteProtocolError(
+                f"peer {short(sender)} sent a plan that the job's coordinator did not make"
+            )
+        if job.plan is not None and job.plan.generation >= plan.generation:
+            return
+        job.plan = plan
+        for listener in self.on_plan:
+            listener(job, plan)
 
     def _noticed(self, sender: PeerId, notice: JobNotice) -> None:
         job = self._jobs.get(JobId(notice.job))

@@ -5,7 +5,7 @@ Torch-free. A peer that trains is given the service that ``swarm.services.traini
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -16,6 +16,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from swarm.clock import Clock
 from swarm.data.blocks import Blocks, BlockStore
 from swarm.dht.discovery import Discovery, DiscoveryConfig
+from swarm.dht.endpoint import Network as DatagramNetwork
+from swarm.dht.endpoint import UdpNetwork
 from swarm.errors import FailureError, LocalError, RemoteProtocolError
 from swarm.identity.chain import Member
 from swarm.identity.membership import Identity
@@ -25,16 +27,20 @@ from swarm.log import get_log
 from swarm.net.address import Address
 from swarm.net.interfaces import reachable_hosts
 from swarm.net.link import Link
-from swarm.net.network import SystemNetwork
+from swarm.net.network import Network, SystemNetwork
 from swarm.net.pool import Handlers, Pool, PoolConfig
 from swarm.protocol.welcome import Epoch
 from swarm.services.blocks import BlockExchange
 from swarm.services.context import Buffer, Context, Service
 from swarm.services.coordinator import Coordinator
+from swarm.services.export import export_weights
 from swarm.services.job_blocks import JobBlocks
-from swarm.services.jobs import Jobs
+from swarm.services.jobs import Job, Jobs
 from swarm.services.joining import Joining
 from swarm.services.members import Members, load_members, save_members
+from swarm.services.node_status import HeldStage, describe_node
+from swarm.services.status.document import StatusDocument
+from swarm.services.status.source import CancelReport, ExportReport
 from swarm.services.story import Story
 from swarm.services.version import program_version
 from swarm.wire.limits import MAX_ADDRESSES
@@ -47,6 +53,9 @@ BLOCKS_FOLDER: Final = "blocks"
 
 _EPOCH_INFO: Final = b"fusion-swarm first dht epoch"
 _PORT_ATTEMPTS: Final = 8
+_LISTEN_ATTEMPTS: Final = 20
+_LISTEN_SECONDS: Final = 0.1
+"""How long a command waits for the swarm to tell it of its jobs."""
 
 _log = get_log(__name__)
 
@@ -65,6 +74,14 @@ class NodeConfig:
     disk: int
     """Bytes of the block store."""
     capabilities: Capabilities
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Networks:
+    """Where streams and datagrams go: the machine's own network, or the one in memory for tests."""
+
+    streams: Network = field(default_factory=SystemNetwork)
+    datagrams: DatagramNetwork = field(default_factory=UdpNetwork)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +109,10 @@ class Node(Handlers):
         *,
         identity: Identity,
         clock: Clock,
+        networks: Networks | None = None,
         extra: Callable[[Services], Sequence[Service]] = lambda _: (),
     ) -> None:
+        self._networks = networks or Networks()
         self.config = config
         self.clock = clock
         self.story = Story(clock, _log)
@@ -111,7 +130,7 @@ class Node(Handlers):
                 listen=(config.listen.host, config.listen.port),
             ),
             identity=identity,
-            network=SystemNetwork(),
+            network=self._networks.streams,
             clock=clock,
             handlers=self,
             ledger=self._ledger,
@@ -204,6 +223,7 @@ class Node(Handlers):
             ),
             key=identity.key,
             clock=self.clock,
+            network=self._networks.datagrams,
         )
         await discovery.start()
         return discovery
@@ -266,6 +286,45 @@ class Node(Handlers):
 
     def _wanted(self, peer: PeerId) -> bool:
         return peer != self.identity.peer and peer not in self.links
+
+    # The node as its owner sees it (``swarm.services.status.source.StatusSource``).
+
+    def held(self) -> tuple[HeldStage, ...]:
+        """The stages that this peer holds; those of a peer that trains."""
+        return ()
+
+    def status(self) -> StatusDocument:
+        """The present status."""
+        return describe_node(self)
+
+    async def cancel(self, job: str) -> CancelReport:
+        """End a job in the whole swarm.
+
+        Raises MisuseError where there is no such job, FailureError without the right to end it.
+        """
+        found = await self.find_job(job)
+        if found.ended:
+            raise FailureError(f"job {short(found.id)} has ended already: it is {found.state}")
+        self.jobs.cancel(found)
+        return CancelReport(job=found.id)
+
+    async def export(self, job: str, path: Path) -> ExportReport:
+        """Write a job's trained weights; raises MisuseError for no such job, FailureError with the cause."""
+        found = await self.find_job(job)
+        if not found.weights:
+            raise FailureError(
+                f"job {short(found.id)} has no trained weights yet: it is {found.state}, "
+                f"step {found.step} of {found.manifest.steps}"
+            )
+        return await export_weights(found, self.blocks, path)
+
+    async def find_job(self, prefix: str) -> Job:
+        """The one job whose id begins with ``prefix``; one that just joined gets a moment to hear of it."""
+        for _ in range(_LISTEN_ATTEMPTS):
+            if any(job.id.startswith(prefix.lower()) for job in self.jobs.all()):
+                break
+            await asyncio.sleep(_LISTEN_SECONDS)
+        return self.jobs.find(prefix)
 
     # The node as its services see it (``swarm.services.context.Context``).
 

@@ -4,24 +4,20 @@ import asyncio
 from dataclasses import dataclass
 from functools import partial
 
-import msgspec
-
 from swarm.data.tensors import put_tensor
 from swarm.errors import FailureError, RemoteProtocolError
-from swarm.identity.envelope import PLAN, open_envelope
 from swarm.ids import JobId, PeerId, StageIndex, short
 from swarm.log import get_log
-from swarm.protocol.pipeline import PipelineStatistics
-from swarm.services.context import Context
+from swarm.services.context import Context, Service
 from swarm.services.job_blocks import JobBlocks
 from swarm.services.jobs import Job, Jobs
+from swarm.services.node_status import HeldStage
 from swarm.services.training.loading import load_stage
 from swarm.services.training.pipeline import Data, StagePipeline
 from swarm.train.device import DeviceThread
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.coordination import (
     Offer,
-    PlanIssue,
     PlanStart,
     StageFailed,
     StageReady,
@@ -54,49 +50,34 @@ class _Held:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldStage:
-    """A stage of this peer, for its status."""
-
-    job: JobId
-    stage: StageIndex
-    stages: int
-    pipeline: PipelineStatistics | None
-    """None while it loads."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HolderConfig:
     """What this peer gives to jobs."""
 
     memory: int
     """Bytes for stages."""
-    flops: float
-    """Operations a second, as measured on the device."""
     accepts: str = "any"
     """Which jobs it offers itself to: ``any``, ``mine``, or the beginning of one job's id."""
     mine: frozenset[PeerId] = frozenset()
     """Authors whose jobs are ``mine``."""
 
 
-class Holder:
+class Holder(Service):
     """Holds stages. Offers what memory is left to every job it accepts."""
 
     def __init__(
         self, config: HolderConfig, *, context: Context, jobs: Jobs, blocks: JobBlocks, device: DeviceThread
     ) -> None:
         self.config = config
+        self.flops = 0.0
+        """Operations a second, as measured on the device; set before links come up."""
         self._context = context
         self._jobs = jobs
         self._blocks = blocks
         self._device = device
         self._held: dict[Place, _Held] = {}
-        self._plans: dict[JobId, Plan] = {}
         jobs.on_job.append(self._offer)
         jobs.on_change.append(self._changed)
-
-    def plans(self) -> tuple[Plan, ...]:
-        """The plans that this peer has heard of for jobs that have not ended."""
-        return tuple(self._plans.values())
+        jobs.on_plan.append(self._planned)
 
     def stages(self) -> tuple[HeldStage, ...]:
         """The stages it holds."""
@@ -104,7 +85,7 @@ class Holder:
             HeldStage(
                 job=job,
                 stage=stage,
-                stages=len(held.plan.stages),
+                memory=held.memory,
                 pipeline=held.pipeline.machine.statistics() if held.pipeline is not None else None,
             )
             for (job, stage), held in sorted(self._held.items())
@@ -144,8 +125,6 @@ class Holder:
                 pipeline = self._pipeline(sender, message)
                 if pipeline is not None:
                     pipeline.take(message, payload)
-            case PlanIssue():
-                self._planned(sender, message)
             case PlanStart():
                 self._start(sender, message)
             case FenceRefused():
@@ -173,7 +152,7 @@ class Holder:
         if job.ended or not self._accepts(job):
             return
         free = self.config.memory - sum(held.memory for held in self._held.values())
-        offer = Offer(job=job.id, memory=max(free, 0), flops=self.config.flops, holding=False)
+        offer = Offer(job=job.id, memory=max(free, 0), flops=self.flops, holding=False)
         self._context.send(job.coordinator, offer)
 
     def _accepts(self, job: Job) -> bool:
@@ -185,25 +164,8 @@ class Holder:
             case prefix:
                 return job.id.startswith(prefix)
 
-    def _planned(self, sender: PeerId, message: PlanIssue) -> None:
-        authority, now = self._context.identity.authority, self._context.clock.wall()
-        member, payload = open_envelope(message.plan, domain=PLAN, authority=authority, now=now)
-        try:
-            plan = msgspec.msgpack.decode(payload, type=Plan)
-        except msgspec.DecodeError as error:
-            raise RemoteProtocolError(f"a plan does not parse: {error}") from None
-        job = self._jobs.get(JobId(plan.job))
-        if job is None or job.ended:
-            return
-        if member.peer != job.coordinator:
-            raise RemoteProtocolError(
-                f"peer {short(sender)} sent a plan that the job's coordinator did not make"
-            )
-        known = self._plans.get(job.id)
-        if known is not None and known.generation >= plan.generation:
-            return
+    def _planned(self, job: Job, plan: Plan) -> None:
         self._drop(job.id)
-        self._plans[job.id] = plan
         for index, stage in enumerate(plan.stages):
             if stage.holder == self._context.identity.peer:
                 self._hold(job, plan, StageIndex(index))
@@ -274,16 +236,16 @@ class Holder:
     def _changed(self, job: Job) -> None:
         if not job.ended:
             return
-        if job.id in self._plans:
-            self._drop(job.id)
-            del self._plans[job.id]
+        if self._drop(job.id):
             for other in self._jobs.all():
                 self._offer(other)
         self._blocks.release(job)
 
-    def _drop(self, job: JobId) -> None:
-        """Let go of every stage of a job."""
-        for place in [place for place in self._held if place[0] == job]:
+    def _drop(self, job: JobId) -> int:
+        """Let go of every stage of a job; returns how many there were."""
+        places = [place for place in self._held if place[0] == job]
+        for place in places:
             held = self._held.pop(place)
             if held.task is not None:
                 held.task.cancel()
+        return len(places)

@@ -18,11 +18,10 @@ Envelope = Annotated[bytes, Meta(max_length=900_000)]
 
 
 class JobAnnounce(Message, frozen=True, kw_only=True):
-    """A job's signed manifest, and whether it has ended as far as the sender knows."""
+    """A job's signed manifest."""
 
     NUMBER: ClassVar[int] = 10
     manifest: Envelope
-    ended: bool
 
 
 class JobCancel(Message, frozen=True, kw_only=True):

@@ -1,0 +1,42 @@
+"""Exporting a job's trained weights: fetched as blocks from whoever has them, written as safetensors."""
+
+import asyncio
+from functools import partial
+from pathlib import Path
+
+from swarm.data.tensors import get_tensor
+from swarm.errors import FailureError
+from swarm.ids import Digest
+from swarm.services.job_blocks import JobBlocks
+from swarm.services.jobs import Job
+from swarm.services.status.source import ExportReport
+
+NO_TORCH = 'this node has no torch, and cannot write weights: pip install "fusion-swarm[peer]"'
+
+
+async def export_weights(job: Job, blocks: JobBlocks, path: Path) -> ExportReport:
+    """Write the trained tensors of ``job`` to ``path`` under the keys of the author's ``state_dict()``.
+
+    Raises FailureError where blocks cannot be had, where the file cannot be written, or without torch.
+    """
+    try:
+        from swarm.services.training.weights import write_weights  # noqa: PLC0415 - only where torch is
+    except ImportError:
+        raise FailureError(NO_TORCH) from None
+    tensors = {tensor.name: tensor for tensor in job.weights}
+    missing = [key for key, name in job.manifest.state if name not in tensors]
+    if missing:
+        raise FailureError(f"the trained weights lack {missing[0]}: export from a peer of a newer version")
+    wanted = [tensors[name] for name in dict.fromkeys(name for _, name in job.manifest.state)]
+    await blocks.fetch(job, [tensor.blob for tensor in wanted])
+    store = blocks.exchange.store
+    arrays = {}
+    for tensor in wanted:
+        names = [Digest(name) for name in tensor.blob.blocks]
+        array = await blocks.exchange.obtain(
+            names, partial(get_tensor, store, tensor), sources=blocks.sources(job)
+        )
+        arrays[tensor.name] = (array, tensor.dtype)
+    loop = asyncio.get_running_loop()
+    size = await loop.run_in_executor(None, write_weights, path, job.manifest.state, arrays)
+    return ExportReport(job=job.id, path=str(path), tensors=len(job.manifest.state), bytes=size)

@@ -1,0 +1,219 @@
+"""The status document of a node, put together from what its services know."""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from swarm.ids import JobId, StageIndex
+from swarm.protocol.pipeline import PipelineStatistics
+from swarm.services.jobs import Job
+from swarm.services.status.document import (
+    EventStatus,
+    GroupStatus,
+    JobStatus,
+    LinkStatus,
+    MemberStatus,
+    PeerStatus,
+    PlanStatus,
+    StageStatus,
+    StatusDocument,
+    SwarmStatus,
+    WaitingStatus,
+)
+from swarm.services.version import program_version
+from swarm.wire.records.plan import Plan
+
+if TYPE_CHECKING:
+    from swarm.services.node import Node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldStage:
+    """A stage that this peer holds."""
+
+    job: JobId
+    stage: StageIndex
+    memory: int
+    pipeline: PipelineStatistics | None
+    """None while it loads."""
+
+
+def describe_node(node: "Node") -> StatusDocument:
+    """The present status of ``node``."""
+    held = node.held()
+    jobs = tuple(_job(job, held) for job in reversed(node.jobs.all()))
+    running = [job for job in node.jobs.all() if not job.ended and job.plan is not None]
+    plan = _plan(running[-1], held) if running else None
+    return StatusDocument(
+        version=program_version(),
+        peer=_peer(node, held),
+        swarm=SwarmStatus(id=node.identity.swarm, name=node.identity.name),
+        members=_members(node),
+        groups=tuple(_group(job) for job in running),
+        jobs=jobs,
+        plan=plan,
+        links=_links(node),
+        waiting=_waiting(node, held),
+        events=tuple(
+            EventStatus(time=event.wall, kind=event.kind, peer=event.peer, sentence=event.sentence)
+            for event in node.story.events()
+        ),
+    )
+
+
+def _peer(node: "Node", held: tuple[HeldStage, ...]) -> PeerStatus:
+    return PeerStatus(
+        id=node.identity.peer,
+        name=node.config.folder.name,
+        role=node.config.role,
+        since=node.since,
+        addresses=node.addresses,
+        device=node.config.capabilities.device,
+        memory=node.config.capabilities.memory,
+        memory_used=sum(stage.memory for stage in held),
+    )
+
+
+def _members(node: "Node") -> tuple[MemberStatus, ...]:
+    identity, capabilities = node.identity, node.config.capabilities
+    own = MemberStatus(
+        id=identity.peer,
+        role=node.config.role,
+        invite=identity.member.invite,
+        label=identity.member.label,
+        linked=True,
+        address=node.addresses[0] if node.addresses else "",
+        device=capabilities.device,
+        memory=capabilities.memory,
+        since=node.since,
+    )
+    others = (
+        MemberStatus(
+            id=met.peer,
+            role=met.role,
+            invite=met.invite,
+            label=met.label,
+            linked=met.peer in node.links,
+            address=met.addresses[0] if met.addresses else "",
+            device=met.device,
+            memory=met.memory,
+            since=met.since,
+        )
+        for met in node.members.all()
+    )
+    return (own, *others)
+
+
+def _links(node: "Node") -> tuple[LinkStatus, ...]:
+    found = []
+    wall, now = node.clock.wall(), node.clock.elapsed()
+    for peer, link in sorted(node.links.items()):
+        numbers = link.statistics()
+        found.append(
+            LinkStatus(
+                peer=peer,
+                address=link.address,
+                path=link.path,
+                dialed=link.dialed,
+                since=wall - (now - numbers.since),
+                rtt=numbers.rtt or None,
+                bytes_sent=numbers.bytes_sent,
+                bytes_received=numbers.bytes_received,
+                rate_up=numbers.rate_up or None,
+                rate_down=numbers.rate_down or None,
+            )
+        )
+    return tuple(found)
+
+
+def _group(job: Job) -> GroupStatus:
+    """Until bandwidths are measured, the peers of a plan are one group."""
+    stages = job.plan.stages if job.plan is not None else ()
+    return GroupStatus(
+        peers=tuple(dict.fromkeys(stage.holder for stage in stages)), stages=tuple(range(len(stages)))
+    )
+
+
+def _job(job: Job, held: tuple[HeldStage, ...]) -> JobStatus:
+    speed = job.tokens_per_second
+    running = job.state == "training" and speed > 0
+    remaining = (job.manifest.steps - job.step) * job.tokens_per_step
+    return JobStatus(
+        id=job.id,
+        name=job.manifest.name,
+        author=job.author,
+        coordinator=job.coordinator,
+        state=job.state,
+        sentence=job.sentence,
+        since=job.since,
+        until=job.until or None,
+        step=job.step,
+        steps=job.manifest.steps,
+        loss=_number(job.losses[-1]) if job.losses else None,
+        held_out=_number(job.held_out),
+        tokens_per_second=speed if running else None,
+        eta=remaining / speed if running else None,
+        replicas=job.replicas,
+        stages=_stages(job, job.plan, held) if job.plan is not None else (),
+        curve=job.curve.points,
+    )
+
+
+def _plan(job: Job, held: tuple[HeldStage, ...]) -> PlanStatus | None:
+    plan = job.plan
+    if plan is None:
+        return None
+    return PlanStatus(
+        job=job.id,
+        generation=plan.generation,
+        step=plan.step,
+        stages=_stages(job, plan, held),
+        explanation=plan.explanation,
+    )
+
+
+def _stages(job: Job, plan: Plan, held: tuple[HeldStage, ...]) -> tuple[StageStatus, ...]:
+    """The plan's stages: its own the node knows, of the others what the job's state says."""
+    mine = {stage.stage: stage for stage in held if stage.job == job.id}
+    found = []
+    for index, planned in enumerate(plan.stages):
+        own = mine.get(StageIndex(index))
+        ready = job.state in {"training", "finishing", "done"} or (
+            own is not None and own.pipeline is not None
+        )
+        found.append(
+            StageStatus(
+                stage=index,
+                holder=planned.holder,
+                incarnation=planned.incarnation,
+                operators=planned.last - planned.first,
+                memory=planned.memory,
+                ready=ready,
+                predicted_seconds=planned.seconds,
+            )
+        )
+    return tuple(found)
+
+
+def _waiting(node: "Node", held: tuple[HeldStage, ...]) -> WaitingStatus | None:
+    """What is waited for, the node's own entry first, then jobs, then stages."""
+    joining = node.joining
+    if joining is None or joining.state.waiting:
+        reason = joining.state.waiting if joining is not None else "the start"
+        since = joining.state.since if joining is not None else node.since
+        return WaitingStatus(reason=reason, job="", since=since, until=None)
+    for job in node.jobs.all():
+        if job.state in {"waiting", "loading"}:
+            return WaitingStatus(reason=job.sentence, job=job.id, since=job.since, until=job.until or None)
+    for stage in held:
+        if stage.pipeline is not None and stage.pipeline.waiting:
+            since = node.clock.wall() - (node.clock.elapsed() - stage.pipeline.since)
+            reason = f"stage {stage.stage + 1} waits for {stage.pipeline.waiting}"
+            return WaitingStatus(reason=reason, job=stage.job, since=since, until=None)
+    if node.config.role == "peer" and not held:
+        return WaitingStatus(reason="a job that needs this peer", job="", since=node.since, until=None)
+    return None
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None

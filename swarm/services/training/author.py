@@ -1,0 +1,126 @@
+"""Publishing a job: capture, blocks, a coordinator, the signed manifest (decisions D4, D9, D11)."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from swarm.data.blobs import put_graph
+from swarm.data.dataset import describe, prepare
+from swarm.data.tensors import Array, put_tensor
+from swarm.errors import FailureError
+from swarm.ids import Digest, PeerId
+from swarm.schedule.units import format_bytes
+from swarm.services.context import Service
+from swarm.services.jobs import Job
+from swarm.services.node import Services
+from swarm.train.arrays import to_array
+from swarm.train.job import CapturedJob, TrainingJob, capture_job, prepare_samples
+from swarm.train.optimizer import to_manifest
+from swarm.wire.records.manifest import Manifest, blobs_of
+
+PIN: Final = "author"
+"""Under this name the author's blocks are kept until its program ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedJob:
+    """A job that can be published: captured, its samples read."""
+
+    job: TrainingJob
+    captured: CapturedJob
+    samples: Sequence[Array]
+    held_out: Sequence[Array] | None
+
+
+def prepare_job(job: TrainingJob) -> PreparedJob:
+    """Capture ``job`` and read its samples; takes seconds, and torch.
+
+    Raises CaptureError, MisuseError or FailureError, in one line, where the job cannot be published.
+    """
+    captured = capture_job(job)
+    held_out = None if job.held_out is None else prepare_samples(job.held_out, "held-out set")
+    return PreparedJob(job=job, captured=captured, samples=prepare_samples(job.dataset), held_out=held_out)
+
+
+class Author(Service):
+    """Publishes this peer's jobs, and gives their blocks to whoever needs them."""
+
+    def __init__(self, services: Services) -> None:
+        self._context = services.context
+        self._jobs = services.jobs
+        self._blocks = services.blocks
+        self._came = asyncio.Event()
+
+    def on_up(self, peer: PeerId) -> None:
+        """Somebody is there: perhaps a coordinator."""
+        self._came.set()
+
+    async def publish(self, prepared: PreparedJob, *, patience: float) -> Job:
+        """Put the job's blocks into the store, find it a coordinator, and announce it.
+
+        ``patience`` is how many seconds the job, and this call, wait for peers; 0 waits for ever. Raises
+        FailureError where no peer that offers memory comes, or the store is too small.
+        """
+        loop = asyncio.get_running_loop()
+        coordinator = await self._find_coordinator(patience)
+        manifest = await loop.run_in_executor(None, self._manifest, prepared, coordinator, patience)
+        blobs = blobs_of(manifest)
+        self._blocks.exchange.store.pin(PIN, (Digest(name) for blob in blobs for name in blob.blocks))
+        total = sum(blob.size for blob in blobs)
+        self._context.story.tell(
+            "job", f"publishing {manifest.name}: {describe(manifest.dataset)}; {format_bytes(total)} in all"
+        )
+        return self._jobs.publish(manifest)
+
+    async def _find_coordinator(self, patience: float) -> PeerId:
+        """A peer that offers memory: the one that offers most, the lowest id among equals."""
+        try:
+            async with asyncio.timeout(patience or None):
+                while True:
+                    self._came.clear()
+                    offers = {
+                        peer: link.hello.capabilities.memory
+                        for peer, link in self._context.links.items()
+                        if link.hello.role == "peer" and link.hello.capabilities.memory > 0
+                    }
+                    if offers:
+                        return min(offers, key=lambda peer: (-offers[peer], peer))
+                    self._context.story.tell("job", "waiting for a peer that offers memory")
+                    await self._came.wait()
+        except TimeoutError:
+            raise FailureError(
+                f"after {patience:.0f} s: no peer that offers memory is in the swarm: "
+                "start one with swarm peer"
+            ) from None
+
+    def _manifest(self, prepared: PreparedJob, coordinator: PeerId, patience: float) -> Manifest:
+        """In the executor: everything becomes blocks."""
+        store = self._blocks.exchange.store
+        job, captured = prepared.job, prepared.captured
+        tensors = []
+        for name, tensor in captured.tensors.items():
+            array, dtype = to_array(tensor)
+            tensors.append(put_tensor(store, name, array, dtype))
+        return Manifest(
+            format=1,
+            swarm=self._context.identity.swarm,
+            name=job.name,
+            created=self._context.clock.wall(),
+            graph=put_graph(store, captured.train),
+            evaluation=put_graph(store, captured.evaluate),
+            tensors=tuple(tensors),
+            state=tuple(captured.state_dict.items()),
+            dataset=prepare(prepared.samples, store),
+            held_out=None if prepared.held_out is None else prepare(prepared.held_out, store),
+            optimizer=to_manifest(job.optimizer),
+            micro_batch_size=job.micro_batch_size,
+            micro_batches=job.micro_batches,
+            steps=job.steps,
+            seed=job.seed,
+            tokens_per_sample=int(np.prod(prepared.samples[-1].shape[1:], dtype=np.int64)) or 1,
+            council=(coordinator,),
+            patience=patience,
+        )

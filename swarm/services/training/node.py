@@ -1,0 +1,102 @@
+"""A node with torch: one that holds stages, or publishes jobs, or writes trained weights."""
+
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import torch
+
+from swarm.clock import Clock
+from swarm.graph.operators import operators_digest
+from swarm.identity.membership import Identity
+from swarm.ids import PeerId
+from swarm.services.context import Service
+from swarm.services.node import Networks, Node, NodeConfig, Services
+from swarm.services.node_status import HeldStage
+from swarm.services.training.author import Author
+from swarm.services.training.holder import Holder, HolderConfig
+from swarm.train.device import DeviceThread, like_machines
+from swarm.train.speed import measure_flops
+from swarm.wire.messages.hello import Capabilities
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gift:
+    """What a peer gives to jobs. ``memory`` 0 gives nothing: an author's node."""
+
+    device: torch.device
+    memory: int
+    """Bytes for stages."""
+    accepts: str = "any"
+    """Which jobs: ``any``, ``mine``, or the beginning of one job's id."""
+    mine: frozenset[PeerId] = frozenset()
+    """Authors whose jobs are ``mine``."""
+
+
+def capabilities(gift: Gift) -> Capabilities:
+    """What the hello of a peer with this gift says."""
+    return Capabilities(
+        memory=gift.memory,
+        device=str(gift.device) if gift.memory else "",
+        torch=torch.__version__,
+        operators=operators_digest(),
+        like=like_machines(gift.device),
+    )
+
+
+class TrainingNode(Node):
+    """A node that can train. ``author`` publishes jobs; a gift makes it hold stages."""
+
+    author: Author
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        *,
+        gift: Gift,
+        identity: Identity,
+        clock: Clock,
+        networks: Networks | None = None,
+    ) -> None:
+        self.gift = gift
+        self.device = DeviceThread(gift.device)
+        self._holder: Holder | None = None
+        super().__init__(config, identity=identity, clock=clock, networks=networks, extra=self._make)
+
+    def _make(self, services: Services) -> tuple[Service, ...]:
+        self.author = Author(services)
+        if not self.gift.memory:
+            return (self.author,)
+        config = HolderConfig(memory=self.gift.memory, accepts=self.gift.accepts, mine=self.gift.mine)
+        self._holder = Holder(
+            config,
+            context=services.context,
+            jobs=services.jobs,
+            blocks=services.blocks,
+            device=self.device,
+        )
+        return (self.author, self._holder)
+
+    def held(self) -> tuple[HeldStage, ...]:
+        """The stages that this peer holds."""
+        return self._holder.stages() if self._holder is not None else ()
+
+    async def __aenter__(self) -> Self:
+        try:
+            if self._holder is not None:
+                self._holder.flops = await self.device.run(measure_flops, self.gift.device)
+            return await super().__aenter__()
+        except BaseException:
+            await self.device.aclose()
+            raise
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            await super().__aexit__(kind, error, trace)
+        finally:
+            await self.device.aclose()
