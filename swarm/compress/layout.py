@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 import torch
+from msgspec import structs
 
 from swarm.errors import RemoteProtocolError
 from swarm.wire.tensors import (
@@ -87,9 +88,20 @@ def portable(tensor: torch.Tensor) -> torch.Tensor:
     strides = [
         0 if size != full else step for size, full, step in zip(sent, header.shape, dense, strict=True)
     ]
-    copy = torch.empty_strided(sent, dense, dtype=tensor.dtype, device=tensor.device)
-    copy.copy_(_distinct(tensor, header))
-    return copy.as_strided(header.shape, strides)
+    return _copied(tensor, structs.replace(header, strides=tuple(strides), offset=0))
+
+
+def own(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy of ``tensor`` in memory of its own, laid out in the same way."""
+    return _copied(tensor, layout_of(tensor))
+
+
+def _copied(tensor: torch.Tensor, header: TensorHeader) -> torch.Tensor:
+    """A copy of ``tensor`` that lies in memory as ``header`` says, repeats where ``tensor`` has them."""
+    memory = torch.empty(header.offset + header.extent, dtype=tensor.dtype, device=tensor.device)
+    distinct = tensor.as_strided(header.sent_shape, tensor.stride(), tensor.storage_offset())
+    memory.as_strided(header.sent_shape, header.strides, header.offset).copy_(distinct)
+    return memory.as_strided(header.shape, header.strides, header.offset)
 
 
 def dump(tensor: torch.Tensor) -> tuple[TensorHeader, memoryview]:
@@ -100,7 +112,8 @@ def dump(tensor: torch.Tensor) -> tuple[TensorHeader, memoryview]:
     """
     source = portable(tensor.detach())
     header = layout_of(source)
-    elements = _distinct(source, header).permute(header.sent_order).contiguous().cpu()
+    distinct = source.as_strided(header.sent_shape, header.strides, source.storage_offset())
+    elements = distinct.permute(header.sent_order).contiguous().cpu()
     flat = elements.as_strided((elements.numel(),), (1,), elements.storage_offset())
     return header, memoryview(flat.view(torch.uint8).numpy().data)
 
@@ -124,8 +137,3 @@ def rebuild(
     target = there.view(integers).numpy()
     target[...] = (elements != 0 if header.dtype == "bool" else elements).reshape(target.shape)
     return memory.to(device).as_strided(header.shape, header.strides, header.offset)
-
-
-def _distinct(tensor: torch.Tensor, header: TensorHeader) -> torch.Tensor:
-    """``tensor`` without the repeats along dimensions of stride zero."""
-    return tensor.as_strided(header.sent_shape, header.strides, tensor.storage_offset())

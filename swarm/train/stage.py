@@ -84,6 +84,7 @@ class StageExecutor:
 
     def __init__(self, task: StageTask, tensors: Mapping[str, torch.Tensor], device: torch.device) -> None:
         self.task = task
+        self.device = device
         graph, stage = task.graph, task.stage
         self._parameters = Parameters(graph, stage, tensors, task.optimizer, device)
         self._buffers = Buffers(graph, stage, tensors, device)

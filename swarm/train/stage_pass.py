@@ -1,10 +1,11 @@
 """The forward pass of one stage over one micro-batch, in training and in evaluation alike."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import torch
 
+from swarm.compress.layout import own
 from swarm.errors import LocalError
 from swarm.graph.dag import Graph, operator_inputs
 from swarm.graph.stage import Stage
@@ -56,6 +57,7 @@ class StagePass:
             if update.value in constants
         }
         self._program = Program(graph, stage, _bind(graph, stage, bound, constants), device)
+        self._held = {_memory(tensor) for read in bound.values() for tensor in read.values()}
         self._infinite: set[ValueId] = set()
 
     def begin(self, inputs: Tensors, received: Tensors) -> dict[ValueId, torch.Tensor]:
@@ -76,7 +78,8 @@ class StagePass:
         """Run the stage on ``values``, and leave there what it keeps, with its autograd graph if recorded."""
         before = dict(values)
         self._program.run(values, seeds=seeds, record=record)
-        outgoing = {edge.value: values[edge.value].detach() for edge in self.stage.outgoing}
+        changing = self._held | {_memory(before[use.value]) for use in self.stage.buffers}
+        outgoing = {edge.value: _apart(values[edge.value], changing) for edge in self.stage.outgoing}
         loss = values[ValueId(self.graph.loss)].detach() if self.stage.loss else None
         watched = {edge.value: outgoing[edge.value] for edge in self.stage.outgoing if edge.gradient}
         if loss is not None:
@@ -101,6 +104,16 @@ class StagePass:
     def reader_of(self, value: ValueId) -> str:
         """The place of the first operator here that reads ``value``, for people."""
         return next((str(i) for i in self._program.instructions if value in i.reads), "")
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _apart(tensor: torch.Tensor, changing: Collection[int]) -> torch.Tensor:
+    """``tensor`` for a link, which may hold on to it: a copy where it aliases what steps write to."""
+    detached = tensor.detach()
+    return own(detached) if _memory(detached) in changing else detached
 
 
 def _bind(
