@@ -89,7 +89,7 @@ class Cookies:
             fresh = secrets.token_bytes(32)
             self._previous = self._current if age < 2 * _COOKIE_SECONDS else fresh
             self._current = fresh
-            self._since = now
+            self._since = now - age % _COOKIE_SECONDS
 
 
 def _cookie(secret: bytes, address: Address, sender: bytes, boot: bytes) -> bytes:
