@@ -104,7 +104,9 @@ def add_command(
 def run_program(app: typer.Typer, program: str, arguments: Sequence[str]) -> int:
     """Run the command line and return its exit status; what a user can mend becomes one line on stderr."""
     try:
-        status = app(list(arguments), prog_name=program, standalone_mode=False)
+        # Not by calling the app: that would replace the last resort below by typer's own.
+        command = typer.main.get_command(app)
+        status = command.main(list(arguments), prog_name=program, standalone_mode=False)
     except typer.Exit as end:
         return end.exit_code
     except (KeyboardInterrupt, typer.Abort):

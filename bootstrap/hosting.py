@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from bootstrap.options import LOOPBACK, NodeOptions
@@ -30,7 +31,14 @@ class HostedNode(StatusSource, Protocol):
 
     async def __aenter__(self) -> Self: ...
 
-    async def __aexit__(self, *error: object) -> bool | None: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    @property
+    def identity(self) -> Identity:
+        """Its place in the swarm."""
+        ...
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -46,7 +54,6 @@ class Hosted(Generic[_Node]):
     """A node that has joined."""
 
     node: _Node
-    identity: Identity
     status_url: str
 
 
@@ -111,4 +118,4 @@ async def _host(
         if not access.loopback:
             say(f"the status page needs the token in {home.folder / 'status-token'}")
         async with node:
-            return await body(Hosted(node=node, identity=identity, status_url=server.url))
+            return await body(Hosted(node=node, status_url=server.url))

@@ -8,7 +8,7 @@ import typer
 
 from bootstrap.commandline import parsed_by
 from bootstrap.place import home_base
-from bootstrap.values import DEFAULT_PORT, parse_address, parse_reachable
+from bootstrap.values import DEFAULT_PORT, parse_address, parse_reachable, parse_size
 from swarm.net.address import Address
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 EVERY_INTERFACE: Final = Address("", DEFAULT_PORT)
 LOOPBACK: Final = Address("127.0.0.1", 0)
+DEFAULT_DISK: Final = 20 * 2**30
+"""Bytes of disk for blocks: a few models and datasets of the size that home links can carry."""
 
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on standard output, and nothing else there.")
@@ -109,6 +111,15 @@ class ServingOptions(NodeOptions):
             help="Where the status page is served. Not on loopback, it needs the token that is printed.",
         ),
     ] = LOOPBACK
+    disk: Annotated[
+        int,
+        typer.Option(
+            parser=parsed_by(parse_size),
+            metavar="SIZE",
+            help="Disk for models, data and weights in the home (500MB, 20GiB).",
+            show_default="20GiB",
+        ),
+    ] = DEFAULT_DISK
     parent: Annotated[
         int | None, typer.Option(hidden=True, metavar="PID", help="End when this process has ended.")
     ] = None

@@ -16,8 +16,6 @@ from bootstrap.values import parse_duration, parse_reachable, parse_size
 from swarm.net.address import Address
 
 WEEK: Final = 7 * 86400
-DEFAULT_DISK: Final = 20 * 2**30
-"""Bytes of disk for blocks: a few models and datasets of the size that home links can carry."""
 
 _SwarmArgument = Annotated[str, typer.Argument(metavar="NAME", help="The swarm's name.", show_default=False)]
 _JobArgument = Annotated[
@@ -219,15 +217,6 @@ class PeerOptions(ServingOptions):
             show_default=False,
         ),
     ] = None
-    disk: Annotated[
-        int,
-        typer.Option(
-            parser=parsed_by(parse_size),
-            metavar="SIZE",
-            help="Disk for models, data and weights in the home (500MB, 20GiB).",
-            show_default="20GiB",
-        ),
-    ] = DEFAULT_DISK
     jobs: Annotated[
         str,
         typer.Option(

@@ -3,6 +3,8 @@
 import sys
 
 from bootstrap.commandline import add_command, make_app, start
+from bootstrap.main import run_bootstrap
+from bootstrap.options import BootstrapOptions
 from peer.config import CreateOptions, InviteOptions, MembersOptions, StatusOptions
 from swarm.services.version import program_version
 
@@ -38,6 +40,7 @@ def _status(options: StatusOptions) -> None:
 add_command(app, "create", CreateOptions, _create)
 add_command(app, "invite", InviteOptions, _invite)
 add_command(app, "members", MembersOptions, _members)
+add_command(app, "bootstrap", BootstrapOptions, run_bootstrap)
 add_command(app, "status", StatusOptions, _status)
 
 

@@ -1,5 +1,6 @@
 """Faults of a command line are one line; the exit status says whose they are."""
 
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -206,6 +207,23 @@ class TestLastResort:
         line = f"prog: internal error: ValueError: bad thing; the traceback is in {file}\n"
         assert capsys.readouterr().err == line
         assert "Traceback" in file.read_text()
+
+    def test_it_stands_in_a_real_process(self, tmp_path: Path) -> None:
+        script = (
+            "import sys; from bootstrap.commandline import *; from bootstrap.options import HomeOptions\n"
+            "sys.exit(start(single_command('x', HomeOptions, lambda options: 1 / 0), 'x'))"
+        )
+        command = [sys.executable, "-c", script, "--home", str(tmp_path)]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert result.returncode == 1
+        assert result.stderr.startswith(
+            "x: internal error: ZeroDivisionError: division by zero; the traceback is in"
+        )
+        assert result.stderr.count("\n") == 1
+        assert "Traceback" in (tmp_path / "traceback.txt").read_text()
+        result = subprocess.run([*command, "--debug"], capture_output=True, text=True, check=False)
+        assert result.returncode == 1
+        assert "Traceback" in result.stderr
 
     def test_debug_shows_it(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         install_last_resort("prog", ["do", "--debug", "--home", str(tmp_path)], {})

@@ -1,0 +1,20 @@
+"""The command line of ``python -m bootstrap``."""
+
+import sys
+
+from bootstrap.commandline import single_command, start
+from bootstrap.options import BootstrapOptions
+
+PROGRAM = "bootstrap"
+
+
+def run_bootstrap(options: BootstrapOptions) -> None:
+    """Run a bootstrap node."""
+    from bootstrap.node import bootstrap  # noqa: PLC0415 - not needed for --help
+
+    bootstrap(options)
+
+
+def main() -> None:
+    """Entry point."""
+    sys.exit(start(single_command(PROGRAM, BootstrapOptions, run_bootstrap), f"python -m {PROGRAM}"))
