@@ -1,0 +1,125 @@
+"""A swarm in one process: real nodes with real identities, over loopback or over networks in memory.
+
+::
+
+    async with Cluster(folder, networks=memory_networks()) as cluster:
+        await cluster.add_bootstrap()
+        peers = [await cluster.add_peer(memory=64 * MIB) for _ in range(3)]
+        author = await cluster.add_author()
+        job = await author.author.publish(prepare_job(job), patience=30)
+"""
+
+import itertools
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final, Self
+
+import torch
+
+from swarm.clock import Clock, SystemClock
+from swarm.identity.authority import Authority
+from swarm.identity.invite import Invite
+from swarm.identity.keys import PrivateKey
+from swarm.identity.membership import Identity
+from swarm.identity.rights import ALL_RIGHTS
+from swarm.net.address import Address
+from swarm.net.memory import MemoryNetwork
+from swarm.services.node import Networks, Node, NodeConfig
+from swarm.services.training.node import Gift, TrainingNode, capabilities
+from swarm.testing.datagrams import MemoryDatagrams
+from swarm.wire.limits import GIB
+from swarm.wire.messages.hello import Capabilities, Role
+
+LOOPBACK: Final = "127.0.0.1"
+
+NetworksOf = Callable[[str], Networks]
+"""The networks that the host with this numeric address is on."""
+
+
+def loopback_networks(_: str) -> Networks:
+    """The machine's own network."""
+    return Networks()
+
+
+def memory_networks() -> NetworksOf:
+    """One network in memory; each node is a host of its own, at 10.0.0.1 and so on."""
+    streams, datagrams = MemoryNetwork(), MemoryDatagrams(delay=0.0)
+
+    def networks(host: str) -> Networks:
+        return Networks(streams=streams.host(host), datagrams=datagrams)
+
+    return networks
+
+
+class Cluster:
+    """A swarm; an asynchronous context manager that ends every node it has made."""
+
+    def __init__(
+        self, folder: Path, *, networks: NetworksOf = loopback_networks, clock: Clock | None = None
+    ) -> None:
+        self.clock = clock or SystemClock()
+        self.authority = Authority.create("test", public=False, now=self.clock.wall())
+        self.addresses: tuple[str, ...] = ()
+        """Of the bootstrap nodes; later invites have them."""
+        self._folder = folder
+        self._networks = networks
+        self._memory = networks is not loopback_networks
+        self._numbers = itertools.count(1)
+        self._nodes = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        await self._nodes.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._nodes.aclose()
+
+    def invite(self) -> Invite:
+        """An invite with all rights."""
+        return self.authority.issue(
+            label="test", rights=ALL_RIGHTS, addresses=self.addresses, now=self.clock.wall()
+        )
+
+    async def add_bootstrap(self) -> Node:
+        """Start a bootstrap node; those that come later are invited to it."""
+        nothing = Capabilities(memory=0, device="", torch="", operators="", like="")
+        config, identity = self._place("bootstrap", nothing)
+        node = Node(config, identity=identity, clock=self.clock, networks=self._networks(config.listen.host))
+        await self._nodes.enter_async_context(node)
+        self.addresses = (*self.addresses, *node.addresses)
+        return node
+
+    async def add_peer(self, *, memory: int, accepts: str = "any") -> TrainingNode:
+        """Start a peer that gives ``memory`` bytes to stages."""
+        return await self._add("peer", Gift(device=torch.device("cpu"), memory=memory, accepts=accepts))
+
+    async def add_author(self) -> TrainingNode:
+        """Start a node that publishes jobs."""
+        return await self._add("author", Gift(device=torch.device("cpu"), memory=0))
+
+    async def _add(self, role: Role, gift: Gift) -> TrainingNode:
+        config, identity = self._place(role, capabilities(gift))
+        node = TrainingNode(
+            config,
+            gift=gift,
+            identity=identity,
+            clock=self.clock,
+            networks=self._networks(config.listen.host),
+        )
+        return await self._nodes.enter_async_context(node)
+
+    def _place(self, role: Role, offered: Capabilities) -> tuple[NodeConfig, Identity]:
+        number = next(self._numbers)
+        folder = self._folder / f"node-{number}"
+        folder.mkdir(parents=True)
+        identity = Identity.join(self.invite(), key=PrivateKey.generate(), now=self.clock.wall())
+        identity.save(folder)
+        host = f"10.0.0.{number}" if self._memory else LOOPBACK
+        config = NodeConfig(folder=folder, role=role, listen=Address(host, 0), disk=GIB, capabilities=offered)
+        return config, identity
+
+
+def holders(nodes: Sequence[Node]) -> dict[str, list[int]]:
+    """Which stages each of ``nodes`` holds, by PeerId."""
+    return {node.identity.peer: [held.stage for held in node.held()] for node in nodes}

@@ -1,0 +1,341 @@
+"""The coordination machine: scenarios, and any order of events a swarm can bring."""
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from swarm.errors import RemoteProtocolError
+from swarm.ids import Generation, JobId, PeerId, Step
+from swarm.protocol import coordination_events as say
+from swarm.protocol.coordination import ENDED, SETTLE_SECONDS, CoordinationMachine
+from swarm.wire.messages.jobs import JobProgress
+from swarm.wire.records.blobs import Blob, TensorBlob
+from swarm.wire.records.plan import Plan, StagePlan
+
+JOB = JobId("a" * 52)
+PEERS = [PeerId(letter * 32) for letter in "bcdef"]
+
+
+def terms(**changes: Any) -> say.JobTerms:
+    return say.JobTerms(**({"job": JOB, "steps": 3, "evaluates": True, "patience": 0.0} | changes))
+
+
+def plan(*holders: PeerId) -> Plan:
+    stages = tuple(
+        StagePlan(
+            first=10 * index,
+            last=10 * index + 10,
+            evaluation=(),
+            holder=holder,
+            incarnation=0,
+            depth=len(holders) - index,
+            memory=1000,
+            seconds=0.0,
+        )
+        for index, holder in enumerate(holders)
+    )
+    return Plan(format=1, job=JOB, generation=0, step=0, stages=stages, explanation=())
+
+
+def tensor(name: str) -> TensorBlob:
+    return TensorBlob(name=name, dtype="float32", shape=(1,), blob=Blob(size=4, blocks=("q" * 52,)))
+
+
+def progress(step: int, outcome: str = "applied", incarnation: int = 1) -> JobProgress:
+    return JobProgress(
+        job=JOB,
+        incarnation=incarnation,
+        step=step,
+        outcome=outcome,  # type: ignore[arg-type]
+        clip=1.0,
+        norm=1.0,
+        loss=2.0 - step / 10,
+        cause="the loss became NaN" if outcome == "failed" else "",
+    )
+
+
+def offered(peer: PeerId, memory: int = 2000) -> say.OfferArrived:
+    return say.OfferArrived(resources=say.Resources(peer=peer, memory=memory, flops=1e9))
+
+
+class Driver:
+    """Feeds a machine and keeps its invariants checked."""
+
+    def __init__(self, **changes: Any) -> None:
+        self.machine = CoordinationMachine(terms(**changes))
+        self.now = 100.0
+        self.feed(say.Begin())
+
+    def feed(self, event: say.Event) -> list[say.Action]:
+        actions = self.machine.handle(event, now=self.now)
+        self.machine.check()
+        return actions
+
+    def later(self, seconds: float) -> list[say.Action]:
+        self.now += seconds
+        return self.feed(say.Tick())
+
+    @property
+    def state(self) -> str:
+        return self.machine.statistics().state
+
+    @property
+    def sentence(self) -> str:
+        return self.machine.statistics().sentence
+
+    def train(self, *holders: PeerId) -> Plan:
+        """Up to the state training."""
+        for holder in holders:
+            self.feed(offered(holder))
+        [make] = self.later(SETTLE_SECONDS)
+        assert isinstance(make, say.MakePlan)
+        issue = self.feed(say.PlanMade(plan=plan(*holders)))[0]
+        assert isinstance(issue, say.IssuePlan)
+        for index, holder in enumerate(holders):
+            self.load(holder, issue.plan.generation, index)
+        assert self.state == "training"
+        return issue.plan
+
+    def load(self, peer: PeerId, generation: int, stage: int) -> list[say.Action]:
+        return self.feed(say.StageLoaded(peer=peer, generation=Generation(generation), stage=stage))
+
+
+def test_a_job_from_offers_to_kept_weights() -> None:
+    driver = Driver()
+    made = driver.train(PEERS[0], PEERS[1])
+    assert [stage.incarnation for stage in made.stages] == [1, 1]
+    for step in range(3):
+        driver.feed(say.ProgressHeard(peer=PEERS[1], progress=progress(step)))
+    assert driver.state == "training"
+    driver.feed(say.ProgressHeard(peer=PEERS[1], progress=progress(3, "evaluated")))
+    assert driver.state == "finishing"
+    assert driver.machine.statistics().held_out == pytest.approx(1.7)
+    results = [
+        driver.feed(
+            say.ResultHeard(peer=peer, generation=Generation(1), stage=stage, tensors=(tensor(f"w{stage}"),))
+        )
+        for stage, peer in enumerate(PEERS[:2])
+    ]
+    assert results == [[], [say.KeepWeights(tensors=(tensor("w0"), tensor("w1")))]]
+    driver.feed(say.WeightsKept())
+    assert driver.state == "done"
+
+
+def test_peers_that_start_together_share_one_plan() -> None:
+    driver = Driver()
+    driver.feed(offered(PEERS[0]))
+    assert driver.later(SETTLE_SECONDS / 2) == []
+    driver.feed(offered(PEERS[1]))
+    assert driver.later(SETTLE_SECONDS / 2) == []
+    [make] = driver.later(SETTLE_SECONDS)
+    assert isinstance(make, say.MakePlan)
+    assert [resources.peer for resources in make.offers] == PEERS[:2]
+
+
+def test_too_few_peers_wait_with_the_planners_sentence_until_another_comes() -> None:
+    driver = Driver(patience=60.0)
+    driver.feed(offered(PEERS[0]))
+    driver.later(SETTLE_SECONDS)
+    driver.feed(say.PlanImpossible(sentence="the job needs 61.2 MiB, the peer offers 15.0 MiB"))
+    assert (driver.state, driver.sentence) == ("waiting", "the job needs 61.2 MiB, the peer offers 15.0 MiB")
+    assert driver.machine.statistics().until == 160.0
+    assert driver.later(1) == []
+    driver.feed(offered(PEERS[1]))
+    [make] = driver.later(SETTLE_SECONDS)
+    assert isinstance(make, say.MakePlan)
+
+
+def test_patience_ends_in_failure_that_says_what_was_missing() -> None:
+    driver = Driver(patience=60.0)
+    driver.feed(offered(PEERS[0]))
+    driver.later(SETTLE_SECONDS)
+    driver.feed(say.PlanImpossible(sentence="the job needs 61.2 MiB, the peer offers 15.0 MiB"))
+    driver.later(60.0)
+    assert driver.state == "failed"
+    assert driver.sentence == "after 60 s: the job needs 61.2 MiB, the peer offers 15.0 MiB"
+
+
+def test_a_holder_that_leaves_while_loading_is_planned_around_under_a_new_incarnation() -> None:
+    driver = Driver()
+    for peer in PEERS[:3]:
+        driver.feed(offered(peer))
+    driver.later(SETTLE_SECONDS)
+    driver.feed(say.PlanMade(plan=plan(PEERS[0], PEERS[1])))
+    driver.load(PEERS[0], 1, 0)
+    driver.feed(say.PeerLeft(peer=PEERS[1], reason="left: its user ended it"))
+    assert driver.state == "waiting"
+    assert "left: its user ended it, before stage 2 was loaded" in driver.sentence
+    [make] = driver.later(SETTLE_SECONDS)
+    assert isinstance(make, say.MakePlan)
+    assert [r.peer for r in make.offers] == [PEERS[0], PEERS[2]]
+    issue = driver.feed(say.PlanMade(plan=plan(PEERS[0], PEERS[2])))[0]
+    assert isinstance(issue, say.IssuePlan)
+    assert [(s.holder, s.incarnation) for s in issue.plan.stages] == [(PEERS[0], 1), (PEERS[2], 2)]
+    assert driver.load(PEERS[0], 1, 0) == []  # of the old plan
+
+
+def test_a_holder_that_leaves_while_training_ends_the_job_and_is_named() -> None:
+    driver = Driver()
+    driver.train(PEERS[0], PEERS[1])
+    driver.feed(say.ProgressHeard(peer=PEERS[1], progress=progress(0)))
+    driver.feed(say.PeerLeft(peer=PEERS[0], reason="vanished: connection reset"))
+    assert driver.state == "failed"
+    expected = "peer bbbbbbbb vanished: connection reset, at step 1 of 3, and with it stage 1 of 2 is lost"
+    assert driver.sentence == expected
+
+
+def test_somebody_else_leaving_changes_nothing() -> None:
+    driver = Driver()
+    driver.train(PEERS[0], PEERS[1])
+    assert driver.feed(say.PeerLeft(peer=PEERS[4], reason="left")) == []
+    assert driver.state == "training"
+
+
+def test_a_failed_step_ends_the_job_with_its_cause() -> None:
+    driver = Driver()
+    driver.train(PEERS[0])
+    driver.feed(say.ProgressHeard(peer=PEERS[0], progress=progress(1, "failed")))
+    assert (driver.state, driver.sentence) == ("failed", "step 1: the loss became NaN")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        say.ProgressHeard(peer=PEERS[0], progress=progress(0)),
+        say.ProgressHeard(peer=PEERS[1], progress=progress(0, incarnation=7)),
+        say.StageLoaded(peer=PEERS[0], generation=Generation(1), stage=1),
+        say.StageLoaded(peer=PEERS[0], generation=Generation(1), stage=9),
+        say.StageLost(peer=PEERS[2], generation=Generation(1), stage=0, sentence=""),
+        say.ResultHeard(peer=PEERS[2], generation=Generation(1), stage=0, tensors=()),
+    ],
+)
+def test_only_who_holds_a_stage_speaks_for_it(event: say.Event) -> None:
+    driver = Driver()
+    driver.train(PEERS[0], PEERS[1])
+    with pytest.raises(RemoteProtocolError):
+        driver.feed(event)
+    assert driver.state == "training"
+
+
+def test_two_stages_with_one_tensor_are_not_taken_for_a_result() -> None:
+    driver = Driver(evaluates=False, steps=1)
+    driver.train(PEERS[0], PEERS[1])
+    driver.feed(say.ProgressHeard(peer=PEERS[1], progress=progress(0)))
+    for stage, peer in enumerate(PEERS[:2]):
+        driver.feed(say.ResultHeard(peer=peer, generation=Generation(1), stage=stage, tensors=(tensor("w"),)))
+    assert driver.state == "failed"
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """Whatever happens, in whatever order: invariants hold, ends are final, generations rise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.driver = Driver(patience=50.0)
+        self.planning = False
+        self.generations: list[int] = []
+        self.ended = ""
+
+    def feed(self, event: say.Event) -> None:
+        try:
+            actions = self.driver.feed(event)
+        except RemoteProtocolError:
+            return
+        for action in actions:
+            if isinstance(action, say.MakePlan):
+                assert action.offers
+                self.planning = True
+            if isinstance(action, say.IssuePlan):
+                self.generations.append(action.plan.generation)
+
+    @rule(peer=st.sampled_from(PEERS), memory=st.sampled_from([0, 1000, 2000]))
+    def offer(self, peer: PeerId, memory: int) -> None:
+        self.feed(offered(peer, memory))
+
+    @rule(peer=st.sampled_from(PEERS))
+    def leave(self, peer: PeerId) -> None:
+        self.feed(say.PeerLeft(peer=peer, reason="left"))
+
+    @precondition(lambda self: self.planning)
+    @rule(holders=st.lists(st.sampled_from(PEERS), min_size=1, max_size=3))
+    def planned(self, holders: list[PeerId]) -> None:
+        self.planning = False
+        self.feed(say.PlanMade(plan=plan(*holders)))
+
+    @precondition(lambda self: self.planning)
+    @rule()
+    def impossible(self) -> None:
+        self.planning = False
+        self.feed(say.PlanImpossible(sentence="too little memory"))
+
+    @rule(peer=st.sampled_from(PEERS), stage=st.integers(0, 2), generation=st.integers(0, 4))
+    def loaded(self, peer: PeerId, stage: int, generation: int) -> None:
+        self.feed(say.StageLoaded(peer=peer, generation=Generation(generation), stage=stage))
+
+    @rule()
+    def all_loaded(self) -> None:
+        found = self.driver.machine.plan
+        for index, stage in enumerate(found.stages if found else ()):
+            self.loaded(PeerId(stage.holder), index, found.generation if found else 0)
+
+    @rule(peer=st.sampled_from(PEERS), stage=st.integers(0, 2), generation=st.integers(0, 4))
+    def lost(self, peer: PeerId, stage: int, generation: int) -> None:
+        self.feed(
+            say.StageLost(peer=peer, generation=Generation(generation), stage=stage, sentence="out of memory")
+        )
+
+    @rule(
+        peer=st.sampled_from(PEERS), step=st.integers(0, 4), outcome=st.sampled_from(["applied", "evaluated"])
+    )
+    def advanced(self, peer: PeerId, step: int, outcome: str) -> None:
+        self.feed(say.ProgressHeard(peer=peer, progress=progress(step, outcome)))
+
+    @rule(peer=st.sampled_from(PEERS), stage=st.integers(0, 2), generation=st.integers(0, 4))
+    def result(self, peer: PeerId, stage: int, generation: int) -> None:
+        self.feed(
+            say.ResultHeard(
+                peer=peer, generation=Generation(generation), stage=stage, tensors=(tensor(f"w{stage}"),)
+            )
+        )
+
+    @rule(seconds=st.sampled_from([0.1, SETTLE_SECONDS, 30.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.driver.now += seconds
+        self.feed(say.Tick())
+
+    @invariant()
+    def generations_rise(self) -> None:
+        assert self.generations == sorted(set(self.generations))
+
+    @invariant()
+    def ends_are_final_and_explained(self) -> None:
+        found = self.driver.machine.statistics()
+        if found.state in ENDED:
+            assert not self.ended or self.ended == found.state
+            assert found.sentence
+            self.ended = found.state
+        else:
+            assert not self.ended
+
+    @invariant()
+    def waiting_never_outlives_its_patience(self) -> None:
+        machine = self.driver.machine
+        if machine.statistics().state == "waiting":
+            assert machine.deadline is not None
+            assert math.isfinite(machine.deadline)
+
+
+TestAnyOrder = AnyOrder.TestCase
+TestAnyOrder.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+def test_plans_begin_at_the_first_step() -> None:
+    driver = Driver()
+    driver.feed(offered(PEERS[0]))
+    [make] = driver.later(SETTLE_SECONDS)
+    assert isinstance(make, say.MakePlan)
+    assert make.step == Step(0)
