@@ -64,10 +64,17 @@ class _Call:
     proof: Proof | None = None
     timer: asyncio.TimerHandle | None = None
     doubt_timer: asyncio.TimerHandle | None = None
+    doubted: bool = False
 
     def matches(self, sender: bytes, address: Address) -> bool:
         """Whether a datagram with this message id comes from the one that was asked."""
         return address == self.target.address and self.target.node in {None, sender}
+
+    def doubt(self) -> None:
+        """The answer is late; the caller hears so once."""
+        if not self.doubted and self.on_doubt is not None:
+            self.on_doubt()
+        self.doubted = True
 
     def stop_timers(self) -> None:
         """Wait for nothing any more."""
@@ -169,10 +176,10 @@ class Calls:
         loop = asyncio.get_running_loop()
         call.stop_timers()
         call.timer = loop.call_later(measured.timeout, self._on_silence, call)
-        if call.on_doubt is not None and call.transmissions == 1:
-            call.doubt_timer = loop.call_later(measured.patience, call.on_doubt)
+        call.doubt_timer = loop.call_later(measured.patience, call.doubt)
 
     def _on_silence(self, call: _Call) -> None:
+        call.doubt()
         if call.transmissions < TRANSMISSIONS:
             self.repeated += 1
             self._request(call)
