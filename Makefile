@@ -1,0 +1,36 @@
+# `make demo` and `make test` do all of their own set-up: a virtual environment in .venv with pinned packages.
+
+PYTHON ?= python3
+VENV := .venv
+ifeq ($(OS),Windows_NT)
+BIN := $(VENV)/Scripts
+else
+BIN := $(VENV)/bin
+endif
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint nightly clean
+
+demo: $(READY)
+	$(BIN)/swarm demo
+
+test: $(READY)
+	$(BIN)/python -m pytest -n auto
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+nightly: $(READY)
+	$(BIN)/python -m tests.nightly
+
+clean:
+	rm -rf $(VENV)
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fusion-swarm needs Python 3.11 or later: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[peer,examples,dev]'
+	touch $(READY)
