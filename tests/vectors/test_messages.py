@@ -1,0 +1,91 @@
+"""Golden bytes of every message of wire version 1. The file is added to, never edited."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from swarm.wire.messages import blocks, coordination, hello, jobs, pipeline
+from swarm.wire.messages.base import Message
+from swarm.wire.messages.registry import MESSAGES, decode_message, encode_message
+from swarm.wire.records.blobs import Blob, TensorBlob
+from swarm.wire.tensors import TensorHeader
+
+VECTORS = json.loads((Path(__file__).parent / "messages_v1.json").read_text("utf-8"))
+
+PEER = "a2" * 16
+JOB = "k7" * 26
+FENCE = pipeline.Fence(job=JOB, step=17, phase="train", source=0, target=1, sender=3, receiver=4)
+HEADER = TensorHeader("float32", (2, 3), (3, 1), 0)
+TENSOR = TensorBlob(name="head.weight", dtype="float32", shape=(2, 3), blob=Blob(size=24, blocks=(JOB,)))
+
+SAMPLES: list[Message] = [
+    hello.Hello(
+        oldest=1,
+        newest=2,
+        program="fusion-swarm 0.1.0",
+        swarm=PEER,
+        role="peer",
+        chain=(b"delegate", b"leaf"),
+        admission=b"admission",
+        door=bytes(range(32)),
+        boot=bytes(8),
+        wall=1796040000.5,
+        addresses=("192.0.2.1:7423", "[2001:db8::1]:7423"),
+        capabilities=hello.Capabilities(
+            memory=6 << 30, device="cuda:0", torch="2.13.0", operators=JOB, like="torch 2.13.0, cuda"
+        ),
+    ),
+    hello.Accept(version=1, observed="198.51.100.7:40000", admission=b"", epoch=2, epoch_key=bytes(32)),
+    hello.Refusal(code="invite-expired", sentence="your invite had to be used by yesterday"),
+    hello.Leave(reason="its user ended it"),
+    jobs.JobAnnounce(manifest=b"manifest"),
+    jobs.JobCancel(cancellation=b"cancellation"),
+    jobs.JobFollow(job=JOB, since=12),
+    jobs.JobNotice(
+        job=JOB,
+        state="done",
+        sentence="the trained weights are in the swarm",
+        since=1796040000.0,
+        until=0.0,
+        step=300,
+        weights=(TENSOR,),
+        held_out=2.125,
+        replicas=1,
+    ),
+    jobs.JobProgress(
+        job=JOB, incarnation=1, step=17, outcome="applied", clip=0.5, norm=2.0, loss=3.25, cause=""
+    ),
+    coordination.Offer(job=JOB, memory=1 << 30, flops=5e10, holding=False),
+    coordination.PlanIssue(plan=b"plan"),
+    coordination.StageReady(job=JOB, generation=1, stage=2),
+    coordination.StageFailed(job=JOB, generation=1, stage=2, sentence="out of memory"),
+    coordination.PlanStart(job=JOB, generation=1),
+    coordination.StageResult(job=JOB, generation=1, stage=2, tensors=(TENSOR,)),
+    pipeline.BoundaryTensor(fence=FENCE, micro_batch=5, tensor=77, direction="forward", header=HEADER),
+    pipeline.SharedTensor(fence=FENCE, parameter=3, operator=90, direction="gradient", header=HEADER),
+    pipeline.StageReport(
+        fence=FENCE,
+        squares=(pipeline.Square(3, 0.25),),
+        losses=(3.5, 3.0),
+        fault="",
+        fault_forward=False,
+        compute_seconds=0.125,
+    ),
+    pipeline.StepRecord(fence=FENCE, outcome="failed", clip=0.0, norm=0.0, loss=3.0, cause="NaN"),
+    pipeline.FenceRefused(fence=FENCE, generation=2),
+    blocks.BlockRequest(request=9, digest=JOB),
+    blocks.BlockReply(request=9),
+    blocks.BlockMissing(request=10),
+]
+
+
+@pytest.mark.parametrize("message", SAMPLES, ids=lambda message: type(message).__name__)
+def test_a_message_has_exactly_its_golden_bytes(message: Message) -> None:
+    golden = bytes.fromhex(VECTORS[str(message.NUMBER)])
+    assert encode_message(message) == golden
+    assert decode_message(message.NUMBER, golden) == message
+
+
+def test_every_message_has_a_vector() -> None:
+    assert {message.NUMBER for message in SAMPLES} == set(MESSAGES) == {int(key) for key in VECTORS}
