@@ -76,11 +76,12 @@ def shared_parameters(graph: Graph, stages: Sequence[Stage]) -> tuple[SharedPara
 
 def trained_uses(graph: Graph) -> dict[ValueId, tuple[OperatorIndex, ...]]:
     """For each trained parameter the operators through which the loss depends on it, in order."""
-    return {
+    uses = {
         value: tuple(index for index in operators if is_trained(graph, index))
         for value, operators in sorted(consumers(graph).items())
         if graph.values[value].kind == "parameter" and graph.values[value].differentiable
     }
+    return {value: operators for value, operators in uses.items() if operators}
 
 
 def is_trained(graph: Graph, index: OperatorIndex) -> bool:

@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 from swarm.errors import RemoteProtocolError
 from swarm.ids import OperatorIndex, ValueId
 from swarm.wire.limits import MAX_OPERATORS
-from swarm.wire.tensors import ITEM_BYTES, DType, Sizes
+from swarm.wire.tensors import FLOATING, ITEM_BYTES, DType, Sizes
 
 FORMAT: Final = 1
 
@@ -211,6 +211,9 @@ def check_graph(graph: Graph) -> None:
         _require(
             len(value.spec.shape) == len(value.spec.strides), f"{value.name} has strides for other dimensions"
         )
+        _require(
+            not value.differentiable or value.spec.dtype in FLOATING, f"{value.name} has no gradient to want"
+        )
     defined = [value.kind != "output" for value in graph.values]
     for operator in graph.operators:
         for read in operator_inputs(operator):
@@ -226,6 +229,13 @@ def check_graph(graph: Graph) -> None:
             update.buffer < len(defined) and graph.values[update.buffer].kind == "buffer",
             "it updates something that is not a buffer",
         )
+        old, new = graph.values[update.buffer].spec, graph.values[update.value].spec
+        _require(
+            (old.dtype, old.shape) == (new.dtype, new.shape),
+            "it updates a buffer with another kind of tensor",
+        )
+    loss = graph.values[graph.loss].spec
+    _require(loss.elements == 1 and loss.dtype in FLOATING, "its loss is not a number")
 
 
 def _require(holds: bool, otherwise: str) -> None:

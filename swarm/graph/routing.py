@@ -121,7 +121,7 @@ def _connect(
         value: (placement.operators[maker],) for value, maker in makers.items() if maker not in free
     }
     for value, home in (homes | dict(placement.homes)).items():
-        gradient = graph.values[value].differentiable
+        gradient = graph.mode == "train" and graph.values[value].differentiable
         for there in readers.get(value, ()):
             if there in home:
                 continue

@@ -100,7 +100,10 @@ class DeviceThread:
         )
 
     async def run(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run ``work`` on the device thread and wait for it. Cancelling stops the waiting, not the work."""
+        """Run ``work`` on the device thread and wait for it.
+
+        Cancelling drops work that has not begun, and stops the waiting for work that has.
+        """
         return await asyncio.wrap_future(self._pool.submit(work, *args, **kwargs))
 
     async def aclose(self) -> None:

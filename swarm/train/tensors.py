@@ -3,7 +3,7 @@
 import torch
 
 from swarm.compress.layout import DTYPES, travels
-from swarm.errors import LocalError, RemoteProtocolError
+from swarm.errors import LocalError, RemoteProtocolError, TrainingError
 from swarm.graph.dag import Value
 from swarm.wire.tensors import TensorHeader, check_header
 
@@ -21,6 +21,17 @@ def check_against(header: TensorHeader, value: Value) -> None:
             f"but {header.dtype} of shape {header.shape} was sent"
         )
     check_header(header)
+
+
+def check_made(tensor: torch.Tensor, value: Value) -> None:
+    """Raise TrainingError unless ``tensor``, which an operator made, is what the graph says ``value`` is."""
+    spec = value.spec
+    if tensor.dtype != DTYPES[spec.dtype] or tuple(tensor.shape) != spec.shape:
+        raise TrainingError(
+            f"{value.name} came out as {tensor.dtype} of shape {tuple(tensor.shape)} with torch "
+            f"{torch.__version__}, and was captured as {spec.dtype} of shape {spec.shape}; "
+            "use the version of torch that the job's author has"
+        )
 
 
 def laid_out(tensor: torch.Tensor, value: Value, device: torch.device) -> torch.Tensor:
