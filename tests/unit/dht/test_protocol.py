@@ -383,16 +383,26 @@ def test_one_that_answers_under_anothers_id_is_not_believed(run: Run) -> None:
     run(body)
 
 
-def test_a_proof_is_good_for_one_question_only(run: Run) -> None:
-    """The insider relays a true answer of node two to a question that it asked itself, in two's name."""
+def test_a_proof_given_to_one_node_is_worth_nothing_to_another(run: Run) -> None:
+    """The insider puts node one's question to node two, and passes two's proof off as an answer to one."""
 
     async def body(scene: Scene) -> None:
-        await scene.one.protocol.calls.call(scene.to_two(), Ping())
-        stolen = next(data for source, _, data in reversed(scene.network.sent) if source == scene.two.address)
-        before = scene.one.protocol.counts["refused_seen"]
-        scene.network.transmit(stolen, scene.two.address, scene.one.address)
-        await asyncio.sleep(1)
-        assert scene.one.protocol.counts["refused_seen"] == before + 1
+        def on(datagram: Datagram, opened: Opened, source: Address) -> None:
+            if isinstance(datagram, Request):
+                scene.insider.send(ask(datagram.message), scene.two.address)
+            elif isinstance(datagram, Challenge):
+                own = scene.insider.sealer._node, scene.insider.sealer.boot
+                scene.insider.sealer._node, scene.insider.sealer.boot = opened.sender, opened.boot
+                scene.insider.sealer._own.clear()
+                scene.insider.send(datagram, scene.one.address)
+                scene.insider.sealer._node, scene.insider.sealer.boot = own
+                scene.insider.sealer._own.clear()
+
+        await scene.insider.open(on)
+        with pytest.raises(RemoteTimeoutError):
+            await scene.one.protocol.calls.call(scene.to_insider(scene.two.table.node.id), Ping())
+        assert scene.one.table.contacts() == []
+        assert scene.one.protocol.counts["refused_content"] == 2
 
     run(body)
 
