@@ -1,6 +1,7 @@
 """Keys from seeds, records of any form, nodes in memory, and an insider who knows the epoch key."""
 
 import asyncio
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -173,3 +174,14 @@ def make_contact() -> Callable[..., Contact]:
         return Contact(node, Address.of(host, 7423), boot=boot, storing=storing)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def loopbacks() -> tuple[str, ...]:
+    """The loopback addresses of the families that this machine has."""
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return ("127.0.0.1",)
+    return ("127.0.0.1", "::1")
