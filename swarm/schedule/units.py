@@ -12,3 +12,11 @@ def format_bytes(count: float) -> str:
         count /= 1024
         unit += 1
     return f"{count:.0f} B" if unit == 0 else f"{count:.1f} {_BINARY[unit]}"
+
+
+def format_seconds(seconds: float) -> str:
+    """``12 ms``: a duration in the largest of s, ms, us that leaves at least one, to three digits."""
+    for unit, length in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} us"

@@ -1,0 +1,77 @@
+"""Why a plan is as it is, in sentences for people."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from swarm.graph.cut import sent_bytes
+from swarm.graph.dag import Graph, Operator
+from swarm.graph.stage import Edge, Stage
+from swarm.ids import short
+from swarm.schedule.cost import graph_costs
+from swarm.schedule.partition import Partition, Segment
+from swarm.schedule.units import format_bytes, format_seconds
+from swarm.schedule.workload import PeerOffer
+
+MAX_LINES: Final = 1000
+"""Lines that a plan may carry."""
+
+_SHOWN_PATH: Final = 80
+
+
+def explain(
+    graph: Graph, stages: Sequence[Stage], found: Partition, offers: Sequence[PeerOffer]
+) -> tuple[str, ...]:
+    """A line on the whole, one for each stage, and one on the peers that are not used."""
+    costs, total = graph_costs(graph), len(found.segments)
+    slowest = max(range(total), key=lambda index: found.segments[index].seconds)
+    pace = f"a micro-batch takes {format_seconds(found.interval)} at the slowest, stage {slowest + 1}"
+    lines = [f"{_count(total, 'stage')} on {total} of {_count(len(offers), 'peer')}; {pace}"]
+    for index, (stage, segment) in enumerate(zip(stages, found.segments, strict=True)):
+        share = costs.share(segment.first, segment.last)
+        lines.append(
+            f"stage {index + 1} of {total}: {_operators(graph, segment)} on "
+            f"{_memory(segment, offers[segment.peer])}, {share:.0%} of the compute; {_traffic(graph, stage)}"
+        )
+    used = {segment.peer for segment in found.segments}
+    spare = [offer for index, offer in enumerate(offers) if index not in used]
+    if spare:
+        names = ", ".join(short(offer.peer) for offer in spare[:10])
+        more = f" and {len(spare) - 10} more" if len(spare) > 10 else ""
+        lines.append(f"not needed: {names}{more}; with them the slowest part would be no faster")
+    return tuple(lines[:MAX_LINES])
+
+
+def _operators(graph: Graph, segment: Segment) -> str:
+    count = segment.last - segment.first
+    operators = graph.operators[segment.first : segment.last]
+    first, last = _path(operators), _path(reversed(operators))
+    where = f" {first}" if first == last else f" {first} - {last}"
+    return f"{_count(count, 'operator')}{where if first else ''}"
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _path(operators: Iterable[Operator]) -> str:
+    """The module of the first of these operators that has one."""
+    return next((operator.path[:_SHOWN_PATH] for operator in operators if operator.path), "")
+
+
+def _memory(segment: Segment, offer: PeerOffer) -> str:
+    return f"peer {short(offer.peer)}, {format_bytes(segment.memory)} of {format_bytes(offer.memory)}"
+
+
+def _traffic(graph: Graph, stage: Stage) -> str:
+    """What the stage's links carry for a micro-batch, activations and gradients together."""
+    received = _bytes(graph, stage.incoming) + _bytes(graph, _returned(stage.outgoing))
+    sent = _bytes(graph, stage.outgoing) + _bytes(graph, _returned(stage.incoming))
+    return f"receives {format_bytes(received)} and sends {format_bytes(sent)} per micro-batch"
+
+
+def _returned(edges: Iterable[Edge]) -> list[Edge]:
+    return [edge for edge in edges if edge.gradient]
+
+
+def _bytes(graph: Graph, edges: Iterable[Edge]) -> int:
+    return sum(sent_bytes(graph.values[edge.value].spec) for edge in edges)

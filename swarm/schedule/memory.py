@@ -1,0 +1,160 @@
+"""The bytes that a stage needs, one function for planning and for what people are told.
+
+Counted, for operators ``first`` up to but without ``last`` and ``depth`` micro-batches in flight:
+
+- each parameter, buffer and constant that they use, once; a buffer that the model changes twice (decision
+  D10: a step's copy is adopted at its end);
+- for each trained parameter a gradient accumulator for each operator that uses it (decision D5), at its owner
+  for every operator wherever it is, since the owner sums them; at the owner also the optimizer's state;
+- ``depth`` times what backward needs of one micro-batch: what autograd keeps, and every boundary tensor;
+- boundary tensors on their way, and gradients coming back: one micro-batch's of each;
+- the largest operator's inputs and outputs twice, for values and gradients that live shortly.
+
+Not counted: the torch library and its caches, the datasets' blocks, and what the device itself reserves.
+"""
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from swarm.graph.cut import sent_bytes, trained_uses
+from swarm.graph.dag import Graph, consumers, producers
+from swarm.graph.routing import sourceless
+from swarm.ids import OperatorIndex, ValueId
+from swarm.schedule.calls import MOST, Call, saturated, shares_memory
+from swarm.schedule.cost import GraphCosts
+from swarm.schedule.spans import Sizes, SpanBuilder, Spans
+from swarm.wire.records.manifest import Optimizer
+
+
+def optimizer_copies(optimizer: Optimizer) -> int:
+    """Tensors of a parameter's size that the optimizer keeps beside it."""
+    if optimizer.kind == "adamw":
+        return 2
+    return 1 if optimizer.momentum > 0 else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRows:
+    """Bytes of all stages that start at one position, by the position where they end."""
+
+    fixed: Sizes
+    """Whatever the depth."""
+    held: Sizes
+    """For each micro-batch in flight."""
+
+
+class MemoryModel:
+    """The memory of every possible stage of one graph under one optimizer."""
+
+    def __init__(self, graph: Graph, costs: GraphCosts, optimizer: Optimizer) -> None:
+        facts = _Facts.of(graph)
+        self._fixed = _fixed(graph, facts, optimizer_copies(optimizer))
+        self._held = _held(graph, facts, costs)
+        self._work = np.asarray([_work(Call(graph, operator)) for operator in graph.operators])
+
+    def rows(self, first: int) -> MemoryRows:
+        """All stages that start with operator ``first``; entries up to ``first`` mean nothing."""
+        work = np.zeros(len(self._work) + 1)
+        work[first + 1 :] = np.maximum.accumulate(self._work[first:])
+        return MemoryRows(fixed=self._fixed.row(first) + work, held=self._held.row(first))
+
+    def stage_bytes(self, first: int, last: int, depth: int) -> int:
+        """Bytes that the stage of operators ``first`` up to but without ``last`` needs."""
+        rows = self.rows(first)
+        return math.ceil(float(rows.fixed[last] + depth * rows.held[last]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """Who makes and reads what. Model inputs and source-less values are made everywhere: at -1."""
+
+    made: dict[ValueId, int]
+    readers: dict[ValueId, tuple[OperatorIndex, ...]]
+    roots: dict[ValueId, ValueId]
+    """The value whose memory each value lies in."""
+
+    @classmethod
+    def of(cls, graph: Graph) -> "_Facts":
+        free = sourceless(graph)
+        made = {value: -1 if maker in free else int(maker) for value, maker in producers(graph).items()}
+        made.update(dict.fromkeys(graph.inputs(), -1))
+        roots: dict[ValueId, ValueId] = {}
+        for operator in graph.operators:
+            call = Call(graph, operator)
+            source = call.argument(0) if shares_memory(call) else None
+            for value in call.outputs:
+                roots[value] = value if source is None else roots.get(source, source)
+        return cls(made=made, readers=consumers(graph), roots=roots)
+
+
+def _fixed(graph: Graph, facts: _Facts, copies: int) -> Spans:
+    """Tensors of the model, their gradients and optimizer state, and boundary tensors on their way."""
+    spans = SpanBuilder(len(graph.operators))
+    changed = {update.buffer for update in graph.updates}
+    for value in (*graph.of_kind("parameter"), *graph.of_kind("buffer"), *graph.of_kind("constant")):
+        size = _bytes(graph, value) * (2 if value in changed else 1)
+        for at, before in _pairs(-1, facts.readers.get(value, ())):
+            spans.across(at, before, size)
+    for value, uses in trained_uses(graph).items():
+        size = _bytes(graph, value)
+        for position, use in enumerate(uses):
+            if position == 0:
+                spans.always(use, size * (len(uses) + copies))
+            else:
+                spans.across(use, uses[0], size)
+    for value, maker in facts.made.items():
+        if maker >= 0:
+            size = sent_bytes(graph.values[value].spec) * (2 if graph.values[value].differentiable else 1)
+            _count_hops(spans, _pairs(maker, facts.readers.get(value, ())), saturated(size))
+    return spans.finish()
+
+
+def _count_hops(spans: SpanBuilder, pairs: list[tuple[int, int]], size: float) -> None:
+    """Each pair of a touch and the one before it is a hop where the two are in different stages.
+
+    It counts where it comes in and where it goes out: in stages with one of the two operators only.
+    """
+    for at, before in pairs:
+        spans.across(at, before, size)
+        spans.always(before, size)
+        spans.inside(at, before, -size)
+
+
+def _held(graph: Graph, facts: _Facts, costs: GraphCosts) -> Spans:
+    """What one micro-batch in flight holds: see the module."""
+    spans = SpanBuilder(len(graph.operators))
+    savers: dict[ValueId, list[int]] = {}
+    for index, kept in enumerate(costs.kept):
+        spans.always(index, kept.hidden)
+        for value in kept.values:
+            savers.setdefault(facts.roots.get(value, value), []).append(index)
+    for value, maker in facts.made.items():
+        size, root = _bytes(graph, value), facts.roots.get(value, value)
+        differentiable = graph.values[value].differentiable
+        pairs = _pairs(maker, facts.readers.get(value, ()))
+        if differentiable or root in savers:
+            for at, before in pairs:
+                spans.across(at, before, size)  # it comes from another stage
+        if maker >= 0 and value in savers:
+            spans.inside(min(savers[value]), maker, size)  # made and kept here
+        if maker >= 0 and differentiable and pairs:
+            spans.always(maker, size)  # made here and sent on, unless it is kept anyway
+            spans.inside(max(maker, min([pairs[-1][0], *savers.get(root, ())])), maker, -size)
+    return spans.finish()
+
+
+def _pairs(maker: int, readers: tuple[OperatorIndex, ...]) -> list[tuple[int, int]]:
+    """Each reader with the touch before it: the reader before it, or who made the value."""
+    touches = [maker, *(int(reader) for reader in readers)]
+    return [(at, before) for before, at in pairwise(touches)]
+
+
+def _bytes(graph: Graph, value: ValueId) -> float:
+    return min(float(graph.values[value].spec.nbytes), MOST)
+
+
+def _work(call: Call) -> float:
+    return 2.0 * sum(_bytes(call.graph, value) for value in (*call.inputs, *call.outputs))

@@ -1,0 +1,118 @@
+"""Plans: which peer holds which operators, and why (decision D7)."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from swarm.graph.cut import cut
+from swarm.graph.evaluation import evaluation_stages
+from swarm.ids import JobId
+from swarm.schedule.capacity import capacity_error
+from swarm.schedule.chain import Chain
+from swarm.schedule.explanation import explain
+from swarm.schedule.network import UNKNOWN, NetworkModel
+from swarm.schedule.orders import FEW_PEERS, all_orders, likely_orders
+from swarm.schedule.partition import SLACK, Partition, partition
+from swarm.schedule.table import StageTable, stage_table
+from swarm.schedule.workload import PeerOffer, Workload
+from swarm.wire.records.plan import Plan, StagePlan
+
+MAX_PEERS: Final = 128
+"""Peers that one plan considers: those that offer the most memory, then speed."""
+
+Placed = tuple[Partition, tuple[PeerOffer, ...]]
+
+
+def make_plan(
+    job: JobId,
+    workload: Workload,
+    offers: Sequence[PeerOffer],
+    *,
+    network: NetworkModel = UNKNOWN,
+    generation: int = 0,
+    step: int = 0,
+) -> Plan:
+    """The best plan for ``workload`` on the peers that offer themselves; the same from the same arguments.
+
+    Incarnations are 0: the coordinator, who knows what changes hands, fills them in. Raises CapacityError
+    where the peers cannot hold the job, and CaptureError where the two graphs do not go together.
+    """
+    usable = _usable(offers)
+    table = stage_table(workload.graph, workload.optimizer)
+    placed = _place(table, usable, network, workload.micro_batches)
+    if placed is None:
+        raise capacity_error(table, workload, usable)
+    found, chain = placed
+    bounds = [0, *(segment.last for segment in found.segments)]
+    stages = cut(workload.graph, bounds)
+    evaluations = evaluation_stages(workload.graph, stages, workload.evaluation)
+    return Plan(
+        format=1,
+        job=job,
+        generation=generation,
+        step=step,
+        stages=tuple(
+            StagePlan(
+                first=segment.first,
+                last=segment.last,
+                evaluation=tuple(int(index) for index in evaluation.operators),
+                holder=chain[segment.peer].peer,
+                incarnation=0,
+                depth=segment.depth,
+                memory=segment.memory,
+                seconds=segment.seconds,
+            )
+            for segment, evaluation in zip(found.segments, evaluations, strict=True)
+        ),
+        explanation=explain(workload.graph, stages, found, chain),
+    )
+
+
+def _place(
+    table: StageTable, offers: Sequence[PeerOffer], network: NetworkModel, micro_batches: int
+) -> Placed | None:
+    """The best partition over all orders that are tried, with its order."""
+
+    def partitions(orders: Iterable[tuple[PeerOffer, ...]]) -> Iterable[Placed]:
+        for order in orders:
+            chain = Chain(
+                memory=tuple(offer.memory for offer in order),
+                flops=tuple(offer.flops for offer in order),
+                seconds_per_byte=network.seconds_per_byte([offer.peer for offer in order]),
+            )
+            found = partition(table, chain, micro_batches=micro_batches)
+            if found is not None:
+                yield found, order
+                if len(order) > FEW_PEERS:
+                    return
+
+    if not offers:
+        return None
+    found = list(partitions(likely_orders(offers))) or list(partitions(all_orders(offers)))
+    least = min((placed.interval for placed, _ in found), default=math.inf) * (1.0 + SLACK)
+    good = [placed for placed in found if placed[0].interval <= least]
+    return min(good, key=lambda placed: (placed[0].traffic, placed[0].interval), default=None)
+
+
+def _usable(offers: Iterable[PeerOffer]) -> list[PeerOffer]:
+    """One offer a peer, with memory, and with a speed that can be reckoned with.
+
+    A speed is the peer's own claim. One that is no positive number counts as the lowest that another
+    claims.
+    """
+    latest = {offer.peer: offer for offer in offers if offer.memory > 0}
+    speeds = [offer.flops for offer in latest.values() if _is_speed(offer.flops)]
+    slowest = min(speeds, default=1.0)
+    sound = [
+        PeerOffer(
+            peer=offer.peer,
+            memory=offer.memory,
+            flops=offer.flops if _is_speed(offer.flops) else slowest,
+        )
+        for offer in latest.values()
+    ]
+    return sorted(sound, key=lambda offer: (-offer.memory, -offer.flops, offer.peer))[:MAX_PEERS]
+
+
+def _is_speed(flops: float) -> bool:
+    return math.isfinite(flops) and flops > 0
