@@ -34,7 +34,8 @@ from swarm.protocol.coordination_events import (
     Tick,
     WeightsKept,
 )
-from swarm.schedule.plan import PeerOffer, make_plan
+from swarm.schedule.plan import make_plan
+from swarm.schedule.workload import PeerOffer, Workload
 from swarm.services.context import Context, Service
 from swarm.services.job_blocks import JobBlocks
 from swarm.services.jobs import Job, Jobs
@@ -212,19 +213,19 @@ class Coordinator(Service):
     async def _plan(self, running: _Running, action: MakePlan) -> None:
         train, evaluate = await asyncio.shield(running.graphs)
         manifest = running.job.manifest
+        workload = Workload(
+            graph=train,
+            evaluation=evaluate,
+            optimizer=manifest.optimizer,
+            micro_batches=manifest.micro_batches,
+        )
         offers = [PeerOffer(peer=o.peer, memory=o.memory, flops=o.flops) for o in action.offers]
         try:
-            plan = await asyncio.to_thread(
-                make_plan,
-                running.job.id,
-                train,
-                evaluate,
-                offers,
-                optimizer=manifest.optimizer,
-                micro_batches=manifest.micro_batches,
-            )
+            plan = await asyncio.to_thread(make_plan, running.job.id, workload, offers)
         except CapacityError as error:
             self._feed(running, PlanImpossible(sentence=str(error)))
+        except FailureError as error:
+            self._feed(running, Failed(sentence=str(error)))
         else:
             self._feed(running, PlanMade(plan=plan))
 
