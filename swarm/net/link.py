@@ -4,45 +4,34 @@ import asyncio
 from typing import Final, Protocol, assert_never
 
 from swarm.clock import Clock
-from swarm.errors import LinkLostError, RemoteError, RemoteProtocolError, RemoteRefusalError
+from swarm.errors import LinkLostError, RemoteProtocolError, RemoteRefusalError
 from swarm.identity.chain import Member
 from swarm.ids import PeerId, short
 from swarm.net.address import Address
 from swarm.net.channel import ByteChannel
+from swarm.net.driver import Driver, Errand
 from swarm.protocol.session import Session
 from swarm.protocol.session_events import (
     Abandon,
-    Action,
     Answered,
     Close,
     Deliver,
     Down,
     End,
-    Ended,
     Event,
     Judge,
-    Lost,
     Offered,
     Post,
     Probe,
-    Received,
     Sent,
     SessionStatistics,
-    Tick,
     Unwanted,
     Up,
     Withdraw,
-    Writable,
-    Write,
 )
 from swarm.wire.frames import Buffer, CloseCode
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.hello import Accept, Hello
-
-TURN_BYTES: Final = 4 * 1024 * 1024
-"""Bytes that one link moves each way before the others have their turn."""
-FLUSH_SECONDS: Final = 2.0
-"""How long the last words of a link may take."""
 
 _NO_BYTES: Final = memoryview(b"")
 
@@ -143,12 +132,9 @@ class Link:
         self._channel = channel
         self._session = session
         self._owner = owner
-        self._clock = clock
-        self._ready = asyncio.Event()
-        self._timer: asyncio.TimerHandle | None = None
+        self._driver = Driver(channel, session, clock=clock, perform=self._perform)
         self._sendings: dict[int, Sending] = {}
         self._last_key = 0
-        self._frame_bytes = 0
         self._closed = asyncio.Event()
 
     @property
@@ -215,75 +201,17 @@ class Link:
 
     def feed(self, event: Event) -> None:
         """Give the session an event, and perform what it answers. Errors of services pass through."""
-        self._ready.set()
-        for action in self._session.handle(event, now=self._clock.elapsed()):
-            self._perform(action)
+        self._driver.feed(event)
 
     async def run(self) -> None:
-        """Carry the link until it ends. To be called once, by the owner's task."""
-        self._channel.wake = self._ready.set
+        """Carry the link until it ends; raises what a service raised. Called once, by the owner's task."""
         try:
-            while self._session.state != "ended":
-                self._ready.clear()
-                busy = self._pull() | self._push()
-                self._tick()
-                if busy:
-                    await asyncio.sleep(0)
-                else:
-                    self._arm()
-                    await self._ready.wait()
-            if self.end is not None and self.end.by == "us":
-                await self._channel.aclose(FLUSH_SECONDS)
+            await self._driver.run()
         finally:
-            self._release()
+            self._closed.set()
 
-    def _pull(self) -> bool:
-        """Receive what is there; returns whether more may be."""
-        channel, session = self._channel, self._session
-        moved = 0
-        while moved < TURN_BYTES and session.state != "ended":
-            count = channel.receive_into(session.reading)
-            if not count:
-                if channel.ended is not None:
-                    self.feed(_lost(channel.ended))
-                return False
-            moved += count
-            self.feed(Received(count))
-        return session.state != "ended"
-
-    def _push(self) -> bool:
-        """Send while the channel takes more; returns whether more could go at once."""
-        channel, session = self._channel, self._session
-        moved = 0
-        while channel.writable and session.wants_to_write:
-            before = channel.unsent
-            self.feed(Writable(before))
-            moved += session.bulk_frame_bytes
-            if moved >= TURN_BYTES:
-                return True
-        if session.bulk_frame_bytes != self._frame_bytes:
-            self._frame_bytes = session.bulk_frame_bytes
-            channel.limit_unsent(self._frame_bytes)
-        return False
-
-    def _tick(self) -> None:
-        if self._clock.elapsed() >= self._session.deadline:
-            self.feed(Tick())
-
-    def _arm(self) -> None:
-        """See to it that the deadline wakes the link. One timer, which may also fire early."""
-        loop = asyncio.get_running_loop()
-        due = loop.time() + max(self._session.deadline - self._clock.elapsed(), 0.0)
-        if self._timer is not None:
-            if not self._timer.cancelled() and loop.time() < self._timer.when() <= due:
-                return
-            self._timer.cancel()
-        self._timer = loop.call_at(due, self._ready.set)
-
-    def _perform(self, action: Action) -> None:
+    def _perform(self, action: Errand) -> None:
         match action:
-            case Write():
-                self._channel.send(action.head, action.body)
             case Deliver():
                 self._deliver(action)
             case Sent():
@@ -292,8 +220,6 @@ class Link:
                 self._settle(action.key, RemoteRefusalError("unwanted", action.sentence))
             case Judge() | Up() | Offered() | Answered() | Down():
                 self._consult(action)
-            case Ended():
-                self._ready.set()
             case _:
                 assert_never(action)
 
@@ -331,15 +257,3 @@ class Link:
         sendings, self._sendings = self._sendings, {}
         for sending in sendings.values():
             sending.settle(LinkLostError(str(end)))
-
-    def _release(self) -> None:
-        """Leave nothing behind, however ``run`` ended."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._channel.abort()
-        self.feed(Lost("the link was dropped"))
-        self._closed.set()
-
-
-def _lost(error: RemoteError) -> Lost:
-    return Lost(str(error), error.code) if isinstance(error, RemoteRefusalError) else Lost(str(error))

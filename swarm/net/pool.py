@@ -97,7 +97,7 @@ class PoolConfig:
     boot: bytes = field(default_factory=lambda: os.urandom(8))
     """Eight random bytes that name this run of the program."""
     heartbeat: float = HEARTBEAT_SECONDS
-    """Seconds of silence after which a sign of life is asked for; a link is dead after three more."""
+    """Seconds of silence after which a sign of life is asked for; a link is dead after three times that."""
     call_seconds: float = 5.0
     """How long one address may take to answer a call."""
     links: int = MAX_LINKS

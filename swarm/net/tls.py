@@ -179,10 +179,14 @@ class TlsChannel(asyncio.BufferedProtocol):
             await self._changed()
 
     def receive_into(self, buffer: memoryview) -> int:
-        """Decrypt into ``buffer`` until it is full or nothing is left to decrypt."""
-        read, count, size = self._ssl.read, 0, len(buffer)
+        """Decrypt into ``buffer`` until it is full or nothing is left to decrypt.
+
+        Asks what is left before it reads, because the exception for nothing is dear (tried).
+        """
+        read, incoming, pending = self._ssl.read, self._incoming, self._ssl.pending
+        count, size = 0, len(buffer)
         try:
-            while count < size:
+            while count < size and (incoming.pending or pending() or self._lost is not None):
                 got = read(size - count, buffer[count:])
                 if not got:
                     raise ssl.SSLZeroReturnError

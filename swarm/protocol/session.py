@@ -12,6 +12,7 @@ channel takes more, and gets the bytes to write; says when the deadline has pass
 action. Bytes that break the protocol end the session with a CLOSE that says so, never with an exception.
 """
 
+from collections.abc import Sequence
 from typing import Final, Literal, assert_never
 
 from swarm.errors import LinkLostError, LocalError, RemoteProtocolError
@@ -32,6 +33,7 @@ from swarm.protocol.session_events import (
     Probe,
     Received,
     Refuse,
+    Sent,
     SessionStatistics,
     Tick,
     Unwanted,
@@ -39,8 +41,13 @@ from swarm.protocol.session_events import (
     Welcome,
     Withdraw,
     Writable,
+    Write,
 )
-from swarm.protocol.session_meters import HEARTBEAT_SECONDS, Liveness, RateMeter, bulk_frame_bytes
+from swarm.protocol.session_meters import (
+    HEARTBEAT_SECONDS,
+    Liveness,
+    RateMeter,
+)
 from swarm.protocol.session_receiving import Arrival, Complete, Control, Inbox, Opened, Progress
 from swarm.protocol.session_sending import Outbox
 from swarm.wire.frames import (
@@ -111,7 +118,12 @@ class Session:
     @property
     def bulk_frame_bytes(self) -> int:
         """Payload bytes of one bulk frame at the measured rate."""
-        return bulk_frame_bytes(self._up_meter.rate)
+        return self._up_meter.frame_bytes
+
+    @property
+    def unsent_limit(self) -> int:
+        """Bytes that the system may hold without being able to transmit them, at the measured rate."""
+        return self._up_meter.unsent_bytes
 
     @property
     def deadline(self) -> float:
@@ -347,20 +359,29 @@ class Session:
                 assert_never(self._state)
 
     def _on_writable(self, unsent: int, now: float) -> list[Action]:
-        outbox, liveness = self._outbox, self._liveness
-        is_up = self._state == "up"
-        if is_up:
-            delivered = outbox.payload_sent - min(unsent, outbox.payload_sent)
-            self._up_meter.observe(delivered, busy=outbox.has_bulk or unsent > 0, now=now)
-            liveness.sample(now)
-        ping = liveness.ping(now) if is_up and liveness.ping_wanted else None
-        write, sent = outbox.next_control(ping)
-        if write is None and is_up:
-            write, sent = outbox.next_bulk(self.bulk_frame_bytes)
-        if write is not None:
-            self._sent += len(write.head) + len(write.body)
-            return [write, *sent]
-        return self._silent("") if self._state == "closing" else []
+        if self._state != "up":
+            return self._write_last_words()
+        outbox, liveness, meter = self._outbox, self._liveness, self._up_meter
+        liveness.sample(now)
+        if outbox.has_control or liveness.ping_wanted:
+            write, sent = outbox.next_control(liveness.ping(now) if liveness.ping_wanted else None)
+        else:
+            delivered = max(outbox.payload_sent - unsent, 0)
+            write, sent = outbox.next_bulk(meter.frame_bytes)
+            meter.observe(delivered, busy=outbox.has_bulk, now=now)
+        return self._written(write, sent)
+
+    def _write_last_words(self) -> list[Action]:
+        write, sent = self._outbox.next_control(None)
+        if write is None and self._state == "closing":
+            return self._silent("")
+        return self._written(write, sent)
+
+    def _written(self, write: Write | None, sent: Sequence[Sent]) -> list[Action]:
+        if write is None:
+            return []
+        self._sent += len(write.head) + len(write.body)
+        return [write, *sent]
 
     # Changes of state.
 

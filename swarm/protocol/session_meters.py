@@ -11,7 +11,11 @@ HEARTBEAT_SECONDS: Final = 3.0
 RTT_SAMPLE_SECONDS: Final = 15.0
 """A round trip is measured at least this often, even while bytes flow."""
 BULK_FRAME_SECONDS: Final = 0.05
-"""How long one bulk frame may keep control waiting (decision D3)."""
+"""How long one bulk frame may keep control waiting (decision D3), between 16 and 256 KiB."""
+UNSENT_SECONDS: Final = 0.025
+"""How long what the system holds unsent may keep control waiting, beside the bulk frame."""
+MAX_UNSENT_BYTES: Final = 4 * 1024 * 1024
+"""Above this, holding back costs fast links more than control gains."""
 UNMEASURED_FRAME_BYTES: Final = 64 * 1024
 """Bulk frame length before a rate is known: 50 ms at 10 Mbit/s."""
 RATE_SPAN_SECONDS: Final = 0.05
@@ -36,7 +40,7 @@ class Liveness:
         self.ping_wanted = False
         self._variation = 0.0
         self._missed = 0
-        self._next_beat = now + heartbeat
+        self._beat = now
         self._next_sample = now
         self._token = 0
         self._sent: dict[bytes, float] = {}
@@ -51,23 +55,22 @@ class Liveness:
     @property
     def deadline(self) -> float:
         """When ``tick`` is due."""
-        return self._next_beat
+        return self._beat + self.interval
 
     def heard(self, now: float) -> None:
         """Bytes came."""
-        self.last_heard = now
+        self.last_heard = self._beat = now
         self._missed = 0
-        self._next_beat = now + self.interval
 
     def tick(self, now: float) -> Literal["wait", "dead"]:
         """Count a heartbeat without a byte, if one is over; asks for a ping, or gives up."""
-        if now < self._next_beat:
+        if now < self.deadline:
             return "wait"
         self._missed += 1
-        if self._missed > MISSED_HEARTBEATS:
+        if self._missed >= MISSED_HEARTBEATS:
             return "dead"
         self.ping_wanted = True
-        self._next_beat = now + self.interval
+        self._beat = now
         return "wait"
 
     def probe(self) -> None:
@@ -112,33 +115,35 @@ class Liveness:
 
 
 class RateMeter:
-    """Bytes a second over spans in which the path had work without a break; a moving average."""
+    """Bytes a second over spans in which the path had work without a break; a moving average.
+
+    ``rate`` is 0 before the first. ``frame_bytes`` and ``unsent_bytes`` follow from it.
+    """
 
     def __init__(self) -> None:
         self.rate = 0.0
+        self.frame_bytes = self.unsent_bytes = UNMEASURED_FRAME_BYTES
         self._start: tuple[int, float] | None = None
 
     def observe(self, total: int, *, busy: bool, now: float) -> None:
-        """``total`` bytes have passed so far; ``busy`` says whether more are on their way now."""
+        """``total`` bytes have passed so far; ``busy`` says whether more follow without a break."""
         if self._start is None:
             if busy:
                 self._start = total, now
             return
         moved, seconds = total - self._start[0], now - self._start[1]
         if seconds >= RATE_SPAN_SECONDS or (not busy and moved >= RATE_BURST_BYTES and seconds > 0):
-            sample = moved / seconds
-            self.rate = sample if self.rate == 0.0 else self.rate + RATE_GAIN * (sample - self.rate)
+            self._learn(moved / seconds)
             self._start = total, now
         if not busy:
             self._start = None
 
+    def _learn(self, sample: float) -> None:
+        self.rate = sample if self.rate == 0.0 else self.rate + RATE_GAIN * (sample - self.rate)
+        self.frame_bytes = _rounded(self.rate * BULK_FRAME_SECONDS, MAX_DATA_FRAME_BYTES)
+        self.unsent_bytes = _rounded(self.rate * UNSENT_SECONDS, MAX_UNSENT_BYTES)
 
-def bulk_frame_bytes(rate: float) -> int:
-    """Payload bytes of one bulk frame at ``rate`` bytes a second (0: not known yet), a power of two.
 
-    What 50 ms take, between 16 and 256 KiB (decision D3).
-    """
-    if rate == 0.0:
-        return UNMEASURED_FRAME_BYTES
-    wanted = int(min(max(rate * BULK_FRAME_SECONDS, MIN_DATA_FRAME_BYTES), MAX_DATA_FRAME_BYTES))
-    return 1 << (wanted.bit_length() - 1)
+def _rounded(wanted: float, largest: int) -> int:
+    """A power of two of bytes near ``wanted``, between the smallest bulk frame and ``largest``."""
+    return 1 << (int(min(max(wanted, MIN_DATA_FRAME_BYTES), largest)).bit_length() - 1)

@@ -7,7 +7,10 @@ many came (``filled``). Payload bytes go straight into the memory that is delive
 from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec import Struct
+
 from swarm.errors import LocalError, RemoteProtocolError
+from swarm.protocol.session_memory import allocate
 from swarm.wire.frames import HEADER_BYTES, Header, Kind, decode_header, decode_open
 from swarm.wire.limits import (
     INITIAL_CREDIT_BYTES,
@@ -40,16 +43,14 @@ class _Payload:
     data: memoryview | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Control:
+class Control(Struct, frozen=True):
     """A frame other than OPEN and DATA, with its body."""
 
     header: Header
     body: memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(Struct, frozen=True):
     """A payload begins."""
 
     stream: int
@@ -57,16 +58,14 @@ class Opened:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(Struct, frozen=True):
     """Bytes of a payload came. ``grant`` is the credit that is due for it now, 0 for none."""
 
     stream: int
     grant: int
 
 
-@dataclass(frozen=True, slots=True)
-class Complete:
+class Complete(Struct, frozen=True):
     """The last byte of a payload came."""
 
     message: Message
@@ -211,7 +210,7 @@ class Inbox:
             self.reading = self._scratch[: self._left]
             return
         if payload.data is None:
-            payload.data = memoryview(bytearray(payload.size))
+            payload.data = allocate(payload.size)
         self.reading = payload.data[payload.received : payload.received + self._left]
 
     def _data(self, header: Header, count: int) -> Arrival | None:

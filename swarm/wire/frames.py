@@ -28,6 +28,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from msgspec import Struct
+
 from swarm.errors import RemoteProtocolError
 from swarm.wire.limits import (
     MAX_CREDIT_BYTES,
@@ -89,8 +91,7 @@ class CancelCode(IntEnum):
     """Its receiver does not want the rest."""
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(Struct, frozen=True):
     """A checked header."""
 
     kind: Kind

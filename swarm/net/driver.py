@@ -1,0 +1,165 @@
+"""The driver: moves bytes between a channel and a session, and time into the session.
+
+It works inside the event loop's callbacks, not in a task that they wake: what arrives is decrypted where it
+belongs while it is in the processor's cache, nothing piles up, and no task is switched for each read.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from swarm.clock import Clock
+from swarm.errors import RemoteError, RemoteRefusalError
+from swarm.net.channel import ByteChannel
+from swarm.protocol.session import Session
+from swarm.protocol.session_events import (
+    Answered,
+    Deliver,
+    Down,
+    Ended,
+    Event,
+    Judge,
+    Lost,
+    Offered,
+    Received,
+    Sent,
+    Tick,
+    Unwanted,
+    Up,
+    Writable,
+    Write,
+)
+
+TURN_BYTES: Final = 4 * 1024 * 1024
+"""Bytes that one link moves each way before the others have their turn."""
+FLUSH_SECONDS: Final = 2.0
+"""How long the last words of a link may take."""
+
+Errand = Judge | Up | Offered | Deliver | Sent | Unwanted | Answered | Down
+"""The actions that are not the driver's own."""
+
+
+class Driver:
+    """Runs one session on one channel; ``perform`` carries out every action but Write and Ended."""
+
+    def __init__(
+        self, channel: ByteChannel, session: Session, *, clock: Clock, perform: Callable[[Errand], None]
+    ) -> None:
+        self._channel = channel
+        self._session = session
+        self._clock = clock
+        self._perform = perform
+        self._loop = asyncio.get_running_loop()
+        self._over: asyncio.Future[None] = self._loop.create_future()
+        self._turning = False
+        self._ended = False
+        self._soon: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = 0.0
+        self._unsent_limit = 0
+
+    async def run(self) -> None:
+        """Drive until the session ends; raises what ``perform`` raised. To be called once."""
+        self._channel.wake = self._turn
+        self._turn()
+        try:
+            await self._over
+            end = self._session.end
+            if end is not None and end.by == "us":
+                await self._channel.aclose(FLUSH_SECONDS)
+        finally:
+            self._release()
+
+    def feed(self, event: Event) -> None:
+        """Give the session an event from elsewhere, and perform what it answers."""
+        self._feed(event)
+        if not self._turning and self._soon is None:
+            self._soon = self._loop.call_soon(self._turn)
+
+    def _feed(self, event: Event) -> None:
+        for action in self._session.handle(event, now=self._clock.elapsed()):
+            if isinstance(action, Write):
+                self._channel.send(action.head, action.body)
+            elif isinstance(action, Ended):
+                self._ended = True
+            else:
+                self._perform(action)
+
+    def _turn(self) -> None:
+        """Move what can be moved now. The link boundary: what a service raises ends the owner's tasks."""
+        if self._turning or self._over.done():
+            return
+        self._turning = True
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
+        try:
+            busy = self._pull() | self._push()
+            self._keep_time()
+        except Exception as error:  # noqa: BLE001 - the link boundary: `run` raises it
+            self._over.set_exception(error)
+            return
+        finally:
+            self._turning = False
+        if self._ended:
+            self._over.set_result(None)
+        elif busy:
+            self._soon = self._loop.call_soon(self._turn)
+
+    def _pull(self) -> bool:
+        """Receive what is there; returns whether more may be."""
+        channel, session = self._channel, self._session
+        moved = 0
+        while moved < TURN_BYTES and not self._ended:
+            count = channel.receive_into(session.reading)
+            if not count:
+                if channel.ended is not None:
+                    self._feed(_lost(channel.ended))
+                return False
+            moved += count
+            self._feed(Received(count))
+        return not self._ended
+
+    def _push(self) -> bool:
+        """Send while the channel takes more; returns whether more could go at once."""
+        channel, session = self._channel, self._session
+        moved = 0
+        while session.wants_to_write and channel.writable:
+            if moved >= TURN_BYTES:
+                return True
+            self._feed(Writable(channel.unsent))
+            moved += session.bulk_frame_bytes
+        if moved and session.unsent_limit != self._unsent_limit:
+            self._unsent_limit = session.unsent_limit
+            channel.limit_unsent(self._unsent_limit)
+        return False
+
+    def _keep_time(self) -> None:
+        """Tick if it is time, and see to it that the next deadline is not missed. The timer may be early."""
+        if self._clock.elapsed() >= self._session.deadline:
+            self._feed(Tick())
+        deadline = self._session.deadline
+        if self._ended or (self._timer is not None and self._timer_due <= deadline):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due = deadline
+        self._timer = self._loop.call_later(max(deadline - self._clock.elapsed(), 0.0), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._turn()
+
+    def _release(self) -> None:
+        """Leave nothing behind, however ``run`` ended."""
+        for handle in (self._timer, self._soon):
+            if handle is not None:
+                handle.cancel()
+        if not self._over.done():
+            self._over.cancel()
+        self._channel.abort()
+        self._feed(Lost("was dropped"))
+
+
+def _lost(error: RemoteError) -> Lost:
+    return Lost(str(error), error.code) if isinstance(error, RemoteRefusalError) else Lost(str(error))
