@@ -38,7 +38,7 @@ def capabilities(gift: Gift) -> Capabilities:
     return Capabilities(
         memory=gift.memory,
         device=str(gift.device) if gift.memory else "",
-        torch=torch.__version__,
+        torch=str(torch.__version__),
         operators=operators_digest(),
         like=like_machines(gift.device),
     )
