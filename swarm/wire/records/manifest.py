@@ -80,7 +80,7 @@ class Manifest(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
     micro_batch_size: Annotated[int, Meta(ge=1, le=2**20)]
     micro_batches: Annotated[int, Meta(ge=1, le=MAX_MICRO_BATCHES)]
     steps: Annotated[int, Meta(ge=1, le=MAX_STEPS)]
-    seed: Annotated[int, Meta(ge=0, lt=2**63)]
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)]
     tokens_per_sample: Annotated[int, Meta(ge=1, le=2**40)]
     """What tokens a second counts: elements of the target per sample, 1 for one label per sample."""
     council: Annotated[tuple[ShortId, ...], Meta(min_length=1, max_length=5)]
