@@ -104,6 +104,7 @@ class Discovery:
         self._endpoint: Endpoint | None = None
         self._seeds: tuple[str, ...] = ()
         self._remembered: list[Target] = []
+        self._alone = False
 
     @property
     def port(self) -> int:
@@ -135,7 +136,11 @@ class Discovery:
         await self._save()
 
     async def run(self) -> None:
-        """For ever, until cancelled: renew our record, look after contacts, records and newcomers."""
+        """For ever, until cancelled: renew our record, look after contacts, records and newcomers.
+
+        Begins with the remembered contacts, where there is nobody else.
+        """
+        await self._rejoin()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._upkeep.hand_over())
             group.create_task(self._every(_TICK_SECONDS, self._tick))
@@ -222,14 +227,19 @@ class Discovery:
             _log.warning("datagram socket still lost", reason=error)
 
     async def _rejoin(self) -> None:
-        if self._node.table.contacts() or not (self._seeds or self._remembered):
+        """Where no contact is left, try the seeds and those we remember."""
+        known = bool(self._seeds or self._remembered)
+        if self._node.table.contacts() or not known or not self._node.protocol.sealer.has_epoch:
             return
         try:
             report = await self._reach(self._seeds, self._remembered)
         except FailureError as error:
-            _log.warning("no contact in the swarm", reason=error)
+            if not self._alone:
+                _log.warning("no contact in the swarm", reason=error)
+            self._alone = True
         else:
-            _log.info("back in touch with the swarm", contacts=report.contacts)
+            _log.info("in touch with the swarm", contacts=report.contacts)
+            self._alone = False
 
     async def _revisit(self) -> None:
         """Ask the seeds even where all is well: one that started anew knows nobody, and only newcomers would
