@@ -77,14 +77,14 @@ class TrainingJob:
 
     def _check_types(self) -> None:
         if not isinstance(self.model, nn.Module):
-            raise MisuseError(f"the model is a {_kind(self.model)}, and must be an nn.Module")
+            raise MisuseError(f"the model is of type {_kind(self.model)}, and must be an nn.Module")
         if self.loss is not None and not callable(self.loss):
             raise MisuseError(
-                f"the loss is a {_kind(self.loss)}, and must be a function of (outputs, target)"
+                f"the loss is of type {_kind(self.loss)}, and must be a function of (outputs, target)"
             )
         if not isinstance(self.optimizer, SGD | AdamW):
             raise MisuseError(
-                f"the optimizer is a {_kind(self.optimizer)}, and must be SGD(...) or AdamW(...) of "
+                f"the optimizer is of type {_kind(self.optimizer)}, and must be SGD(...) or AdamW(...) of "
                 "swarm.train.optimizer"
             )
         _check_name(self.name)
@@ -131,7 +131,7 @@ def load_job(path: Path) -> TrainingJob:
     if job is None:
         raise MisuseError(f"{path.name} has no job; write job = TrainingJob(...) at its top level")
     if not isinstance(job, TrainingJob):
-        raise MisuseError(f"job in {path.name} is a {_kind(job)}, and must be a TrainingJob")
+        raise MisuseError(f"job in {path.name} is of type {_kind(job)}, and must be a TrainingJob")
     return job
 
 

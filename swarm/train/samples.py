@@ -20,6 +20,9 @@ Array = NDArray[Any]
 Samples = Dataset[Any] | tuple[Array | torch.Tensor, ...]
 """What an author may give: a map-style dataset of (input, ..., target), or one array for each field."""
 
+KINDS: Final = frozenset(ITEM_BYTES) - {"bfloat16"}
+"""The types of fields, by the names that numpy and the wire share; numpy has no bfloat16."""
+
 _READ_TWICE: Final = 16
 """Items read a second time, spread over the dataset; the one that is random is rarely the only one."""
 
@@ -34,7 +37,7 @@ def sample_count(dataset: object, what: str = "dataset") -> int:
         return len(dataset)
     kind = type(dataset).__name__
     raise MisuseError(
-        f"the {what} is a {kind}; give a dataset with __len__ and __getitem__, or a tuple of arrays"
+        f"the {what} is of type {kind}; give a dataset with __len__ and __getitem__, or a tuple of arrays"
     )
 
 
@@ -113,13 +116,15 @@ def _array(value: object, what: str, position: int) -> Array:
         case _:
             array = np.asarray(None)
     native = array.dtype.newbyteorder("=")
-    if native.name not in ITEM_BYTES:
+    if native.name not in KINDS:
         kind = (
-            f"a tensor of {value.dtype}" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
+            f"a tensor of {value.dtype}"
+            if isinstance(value, torch.Tensor)
+            else f"of type {type(value).__name__}"
         )
         raise MisuseError(
             f"field {position} of the {what} is {kind}; give numbers, arrays or tensors of "
-            f"{', '.join(sorted(ITEM_BYTES))}"
+            f"{', '.join(sorted(KINDS))}"
         )
     return np.ascontiguousarray(array, dtype=native).reshape(array.shape)
 
