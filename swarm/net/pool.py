@@ -2,52 +2,36 @@
 
 import asyncio
 import contextlib
-import math
 import os
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType, TracebackType
-from typing import Any, Final, Protocol, Self, assert_never
+from typing import Any, Final, Protocol, Self
 
 from swarm.clock import Clock
-from swarm.errors import LinkLostError, LocalError, RemoteError, RemoteProtocolError, RemoteRefusalError
+from swarm.errors import LinkLostError, RemoteError, RemoteProtocolError, RemoteRefusalError
 from swarm.identity.chain import Member
-from swarm.identity.door import door_proof
 from swarm.identity.membership import Identity, TlsFiles
 from swarm.identity.profile import read_leaf
 from swarm.identity.uses import UseLedger
 from swarm.ids import PeerId, peer_id, short
 from swarm.log import get_log
 from swarm.net.address import Address
+from swarm.net.arbiter import Arbiter
 from swarm.net.dialing import Answers, connect, shake_hands
 from swarm.net.handshakes import Handshake, Handshakes
 from swarm.net.link import Link
 from swarm.net.network import Listener, Network
 from swarm.net.tls import TlsChannel, make_contexts, make_scratch
-from swarm.protocol.roster import (
-    Action,
-    Admit,
-    AskForLife,
-    Called,
-    Elapsed,
-    Event,
-    Gone,
-    Introduced,
-    LinkKey,
-    Replace,
-    Risen,
-    Roster,
-    SignOfLife,
-    TurnAway,
-)
+from swarm.protocol.roster import Roster
 from swarm.protocol.session import HELLO_SECONDS, Session
-from swarm.protocol.session_events import Close, End, Refuse, Welcome
+from swarm.protocol.session_events import Close, End, Refuse
 from swarm.protocol.session_meters import HEARTBEAT_SECONDS
-from swarm.protocol.welcome import Reception, Verdict, refusal_code
+from swarm.protocol.welcome import Profile, Reception, refusal_code
 from swarm.wire.frames import CloseCode
 from swarm.wire.limits import MAX_LINKS
 from swarm.wire.messages.base import Message
-from swarm.wire.messages.hello import OLDEST_VERSION, PROTOCOL_VERSION, Capabilities, Hello, Role
+from swarm.wire.messages.hello import Capabilities, Hello, Role
 
 log = get_log(__name__)
 
@@ -108,21 +92,19 @@ class PoolConfig:
 class _Record:
     """What the pool knows of one link."""
 
-    key: LinkKey
     peer: PeerId
     called: "asyncio.Future[Link] | None" = None
     """Where this peer called: who waits for the link to come up."""
     handshake: Handshake | None = None
     """Where the other one called: counts until the link is up."""
-    verdict: Verdict | None = None
     was_up: bool = False
 
 
 class Pool:
     """The links of one peer; an asynchronous context manager that owns their tasks.
 
-    ``addresses`` and ``capabilities`` are what later hellos say of this peer; ``reception`` has the identity,
-    the ledger of uses and the epoch key. All may be changed while the pool runs.
+    ``reception`` has what later hellos say of this peer, its identity, the ledger of uses and the epoch key;
+    all of it may be changed while the pool runs.
     """
 
     def __init__(
@@ -136,26 +118,34 @@ class Pool:
         ledger: UseLedger | None = None,
     ) -> None:
         self.config = config
-        self.reception = Reception(identity, ledger=ledger or UseLedger())
-        self.addresses: tuple[str, ...] = ()
-        self.capabilities = config.capabilities
+        profile = Profile(
+            role=config.role, program=config.program, capabilities=config.capabilities, boot=config.boot
+        )
+        self.reception = Reception(identity, profile=profile, ledger=ledger or UseLedger())
         self._network = network
         self._clock = clock
         self._handlers = handlers
         self._contexts = make_contexts(config.tls)
         self._scratch = make_scratch()
         self._handshakes = Handshakes()
-        self._roster = Roster(identity.peer, boot=config.boot, limit=config.links)
-        self._roster_changed = asyncio.Event()
+        roster = Roster(identity.peer, boot=config.boot, limit=config.links)
+        self._arbiter = Arbiter(roster, clock=clock)
         self._records: dict[Link, _Record] = {}
-        self._by_key: dict[LinkKey, Link] = {}
         self._links: dict[PeerId, Link] = {}
         self._risen = asyncio.Event()
-        self._last_key = 0
         self._listener: Listener | None = None
         self._tasks = asyncio.TaskGroup()
         self._owned: set[asyncio.Task[None]] = set()
         self._closing = False
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where this peer says that it can be reached."""
+        return self.reception.profile.addresses
+
+    @addresses.setter
+    def addresses(self, addresses: tuple[str, ...]) -> None:
+        self.reception.profile = replace(self.reception.profile, addresses=addresses)
 
     @property
     def identity(self) -> Identity:
@@ -173,11 +163,12 @@ class Pool:
         return self._listener.addresses if self._listener is not None else ()
 
     async def __aenter__(self) -> Self:
-        """Listen. Raises FailureError where that is not possible."""
+        """Listen. Raises FailureError where that is not possible. A pool may be entered again once left."""
+        self._closing = False
         if self.config.listen is not None:
             self._listener = await self._network.listen(*self.config.listen, self._take_call)
-        await self._tasks.__aenter__()
-        self._own(self._mind_roster())
+        self._tasks = await asyncio.TaskGroup().__aenter__()
+        self._own(self._arbiter.run())
         return self
 
     async def __aexit__(
@@ -297,46 +288,24 @@ class Pool:
     ) -> Link:
         """A link on a channel that has shaken hands; raises RemoteRefusalError where no peer is behind it."""
         peer = peer_id(read_leaf(channel.certificate).public_key)
-        now = self._clock.elapsed()
-        session = Session(self._hello(peer), dialed=channel.dialed, now=now, heartbeat=self.config.heartbeat)
+        hello = self.reception.introduce(peer, now=self._clock.wall())
+        now, heartbeat = self._clock.elapsed(), self.config.heartbeat
+        session = Session(hello, dialed=channel.dialed, now=now, heartbeat=heartbeat)
         link = Link(channel, session, owner=self, clock=self._clock, address=address)
-        self._last_key += 1
-        record = _Record(key=LinkKey(self._last_key), peer=peer, called=called, handshake=handshake)
-        self._records[link] = record
-        self._by_key[record.key] = link
-        if channel.dialed:
-            self._decide(Called(record.key, peer))
+        self._records[link] = _Record(peer=peer, called=called, handshake=handshake)
+        self._arbiter.add(link, peer)
         return link
 
     async def _carry(self, link: Link) -> None:
         try:
             await link.run()
         finally:
-            record = self._records.pop(link)
-            del self._by_key[record.key]
-
-    def _hello(self, peer: PeerId) -> Hello:
-        identity = self.identity
-        return Hello(
-            oldest=OLDEST_VERSION,
-            newest=PROTOCOL_VERSION,
-            program=self.config.program,
-            swarm=identity.swarm,
-            role=self.config.role,
-            chain=identity.chain,
-            admission=identity.admission,
-            door=door_proof(identity.door_key, prover=identity.peer, verifier=peer),
-            boot=self.config.boot,
-            wall=self._clock.wall(),
-            addresses=self.addresses,
-            capabilities=self.capabilities,
-        )
+            del self._records[link]
 
     # What links report (``swarm.net.link.LinkOwner``).
 
     def handle_hello(self, link: Link, hello: Hello) -> None:
         """Judge who it is, then whether there is room for another link with it."""
-        record = self._records[link]
         try:
             verdict = self.reception.judge(
                 hello, leaf=link.certificate, observed=str(link.remote), now=self._clock.wall()
@@ -344,11 +313,10 @@ class Pool:
         except RemoteRefusalError as error:
             link.feed(Refuse(refusal_code(error.code), str(error)))
             return
-        record.verdict = verdict
         link.member, link.hello = verdict.member, hello
         if verdict.counted:
             self._handlers.on_admitted(verdict.member)
-        self._decide(Introduced(link=record.key, peer=record.peer, boot=hello.boot, dialed=link.dialed))
+        self._arbiter.introduced(link, accept=verdict.accept)
 
     def handle_up(self, link: Link) -> None:
         """Both sides have accepted."""
@@ -358,7 +326,7 @@ class Pool:
         except RemoteProtocolError as error:
             link.feed(Close(CloseCode.PROTOCOL, str(error)))
             return
-        self._decide(Risen(record.key))
+        self._arbiter.risen(link)
         if record.handshake is not None:
             record.handshake.finish()
         record.was_up = True
@@ -371,7 +339,7 @@ class Pool:
 
     def handle_answer(self, link: Link) -> None:
         """It gave a sign of life."""
-        self._decide(SignOfLife(self._records[link].key))
+        self._arbiter.sign_of_life(link)
 
     def handle_down(self, link: Link, end: End) -> None:
         """It carries nothing any more."""
@@ -384,7 +352,7 @@ class Pool:
             self._handlers.on_down(link, str(end))
         else:
             log.debug("no link", peer=short(record.peer), address=link.address, reason=end)
-        self._decide(Gone(record.key))
+        self._arbiter.remove(link)
 
     def handle_offer(self, link: Link, message: Message, size: int) -> str:
         """A payload begins."""
@@ -393,44 +361,6 @@ class Pool:
     def handle_message(self, link: Link, message: Message, payload: memoryview) -> None:
         """A message came."""
         self._handlers.on_message(link, message, payload)
-
-    # The roster.
-
-    def _decide(self, event: Event) -> None:
-        for action in self._roster.handle(event, now=self._clock.elapsed()):
-            link = self._by_key.get(action.link)
-            if link is not None:
-                self._perform(link, action)
-        self._roster_changed.set()
-
-    def _perform(self, link: Link, action: Action) -> None:
-        match action:
-            case Admit():
-                verdict = self._records[link].verdict
-                if verdict is None:
-                    raise LocalError("a link was admitted whose hello was not judged")
-                link.feed(Welcome(verdict.accept))
-            case TurnAway():
-                link.feed(Refuse(action.code, action.sentence))
-            case AskForLife():
-                link.probe()
-            case Replace():
-                link.feed(Close(CloseCode.DUPLICATE, action.sentence))
-            case _:
-                assert_never(action)
-
-    async def _mind_roster(self) -> None:
-        while True:
-            self._roster_changed.clear()
-            left = self._roster.deadline - self._clock.elapsed()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left if math.isfinite(left) else None):
-                    await self._roster_changed.wait()
-            self._decide_on_time()
-
-    def _decide_on_time(self) -> None:
-        if self._clock.elapsed() >= self._roster.deadline:
-            self._decide(Elapsed())
 
 
 def _why_no_link(end: End) -> RemoteError:

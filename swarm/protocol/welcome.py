@@ -7,15 +7,35 @@ from typing import Final, get_args
 from swarm.errors import LocalError, RemoteProtocolError, RemoteRefusalError
 from swarm.identity.admission import Admission, admit, check_admission, may_join
 from swarm.identity.chain import Member, check_chain, show_time
-from swarm.identity.door import check_door
+from swarm.identity.door import check_door, door_proof
 from swarm.identity.membership import Identity
 from swarm.identity.rights import Right
 from swarm.identity.uses import UseLedger
-from swarm.ids import short
-from swarm.wire.messages.hello import OLDEST_VERSION, PROTOCOL_VERSION, Accept, Hello, RefusalCode
+from swarm.ids import PeerId, short
+from swarm.wire.messages.hello import (
+    OLDEST_VERSION,
+    PROTOCOL_VERSION,
+    Accept,
+    Capabilities,
+    Hello,
+    RefusalCode,
+    Role,
+)
 
 MAX_CLOCK_SKEW_SECONDS: Final = 600.0
 """Clocks may differ by this much. Invites, admissions and records are dated; DHT datagrams need better."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What this peer's hellos say of it beside its identity. ``boot`` names this run of the program."""
+
+    role: Role
+    program: str
+    capabilities: Capabilities
+    boot: bytes
+    """Eight random bytes."""
+    addresses: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +56,31 @@ class Verdict:
 
 
 class Reception:
-    """What this peer needs to judge hellos: its identity, the ledger of uses, the epoch key if it has one."""
+    """What this peer says in hellos, and needs to judge those of others."""
 
-    def __init__(self, identity: Identity, *, ledger: UseLedger) -> None:
+    def __init__(self, identity: Identity, *, profile: Profile, ledger: UseLedger) -> None:
         self.identity = identity
+        self.profile = profile
         self.ledger = ledger
         self.epoch: Epoch | None = None
+
+    def introduce(self, peer: PeerId, *, now: float) -> Hello:
+        """The hello to ``peer``; ``now`` in wall seconds."""
+        identity, profile = self.identity, self.profile
+        return Hello(
+            oldest=OLDEST_VERSION,
+            newest=PROTOCOL_VERSION,
+            program=profile.program,
+            swarm=identity.swarm,
+            role=profile.role,
+            chain=identity.chain,
+            admission=identity.admission,
+            door=door_proof(identity.door_key, prover=identity.peer, verifier=peer),
+            boot=profile.boot,
+            wall=now,
+            addresses=profile.addresses,
+            capabilities=profile.capabilities,
+        )
 
     def judge(self, hello: Hello, *, leaf: bytes, observed: str, now: float) -> Verdict:
         """The verdict on ``hello`` from the peer whose TLS certificate is ``leaf`` (DER).

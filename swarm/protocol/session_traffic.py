@@ -1,0 +1,139 @@
+"""The traffic of a session: frames in and out, signs of life and rates; all but the session's own states."""
+
+from typing import assert_never
+
+from swarm.errors import LocalError
+from swarm.protocol.session_events import (
+    Abandon,
+    Action,
+    Answered,
+    Deliver,
+    Offered,
+    Post,
+    Probe,
+    Sent,
+    Unwanted,
+    Withdraw,
+    Write,
+)
+from swarm.protocol.session_meters import Liveness, RateMeter
+from swarm.protocol.session_receiving import Arrival, Complete, Inbox, Opened, Progress
+from swarm.protocol.session_sending import Outbox
+from swarm.wire.frames import CancelCode, Header, Kind, cancel_frame, decode_credit, decode_sentence
+
+
+class Traffic:
+    """What flows over one link, and what it tells about the path."""
+
+    def __init__(self, *, dialed: bool, heartbeat: float, now: float) -> None:
+        self.inbox = Inbox(dialed=dialed)
+        self.outbox = Outbox(dialed=dialed)
+        self.liveness = Liveness(heartbeat=heartbeat, now=now)
+        self.up_meter = RateMeter()
+        self.down_meter = RateMeter()
+        self.bytes_sent = 0
+        self.bytes_received = 0
+
+    @property
+    def payloads(self) -> int:
+        """Payloads that are not wholly sent or received."""
+        return len(self.outbox) + len(self.inbox)
+
+    @property
+    def wants_to_write(self) -> bool:
+        """Whether :meth:`write` would give something."""
+        return self.outbox.has_control or self.liveness.ping_wanted or self.outbox.has_bulk
+
+    def received(self, count: int, *, up: bool, now: float) -> Arrival | None:
+        """``count`` bytes came; returns what they completed. Raises RemoteProtocolError."""
+        self.bytes_received += count
+        self.liveness.heard(now)
+        return self.inbox.filled(count, up=up)
+
+    def take(self, arrival: Opened | Progress | Complete, now: float) -> list[Action]:
+        """A payload begins, goes on or is complete."""
+        inbox = self.inbox
+        self.down_meter.observe(inbox.payload_received, busy=len(inbox) > 0, now=now)
+        match arrival:
+            case Progress():
+                if arrival.grant:
+                    self.outbox.grant(arrival.stream, arrival.grant)
+                return []
+            case Complete():
+                return [Deliver(arrival.message, arrival.payload)]
+            case Opened():
+                return [Offered(arrival.stream, arrival.message, arrival.size)]
+            case _:
+                assert_never(arrival)
+
+    def control(self, header: Header, body: memoryview, now: float) -> list[Action]:
+        """A frame that keeps the traffic going; raises RemoteProtocolError."""
+        match header.kind:
+            case Kind.CREDIT:
+                self.outbox.credited(header.stream, decode_credit(body))
+                return []
+            case Kind.CANCEL:
+                return self._cancelled(header.stream, decode_sentence(body))
+            case Kind.PING:
+                self.outbox.pong(bytes(body))
+                return []
+            case Kind.PONG:
+                return [Answered()] if self.liveness.pong(bytes(body), now) else []
+            case Kind.MESSAGE | Kind.OPEN | Kind.DATA | Kind.CLOSE:
+                raise LocalError(f"{header.kind.name} is no frame of the traffic")
+            case _:
+                assert_never(header.kind)
+
+    def request(self, event: Post | Withdraw | Abandon | Probe) -> None:
+        """What this side wants; raises LocalError for what no peer may send."""
+        match event:
+            case Post():
+                self.outbox.post(event.key, event.message, event.payload)
+            case Withdraw():
+                self.outbox.withdraw(event.key)
+            case Abandon():
+                self.inbox.abandon(event.stream)
+                self.outbox.control(cancel_frame(event.stream, CancelCode.REFUSED, event.sentence))
+            case Probe():
+                self.liveness.probe()
+            case _:
+                assert_never(event)
+
+    def write(self, unsent: int, now: float) -> list[Action]:
+        """The next bytes for a channel that still holds ``unsent``. Control first, then bulk in turns."""
+        outbox, liveness, meter = self.outbox, self.liveness, self.up_meter
+        liveness.sample(now)
+        if outbox.has_control or liveness.ping_wanted:
+            ping = liveness.ping(now) if liveness.ping_wanted else None
+            return self._written(*outbox.next_control(ping))
+        delivered = max(outbox.payload_sent - unsent, 0)
+        write, sent = outbox.next_bulk(meter.frame_bytes)
+        meter.observe(delivered, busy=outbox.has_bulk, now=now)
+        return self._written(write, sent)
+
+    def write_control(self) -> list[Action]:
+        """The next control frames: for a link that is not up."""
+        return self._written(*self.outbox.next_control(None))
+
+    def abandon(self) -> None:
+        """Forget all payloads, and give their memory back."""
+        self.outbox.abandon()
+        self.inbox.abandon_all()
+
+    def check(self) -> None:
+        """Raise LocalError where an invariant is broken."""
+        self.inbox.check()
+        self.outbox.check()
+
+    def _cancelled(self, stream: int, sentence: str) -> list[Action]:
+        if self.inbox.is_ours(stream):
+            self.inbox.cancelled(stream)
+            return []
+        key = self.outbox.unwanted(stream)
+        return [Unwanted(key, sentence)] if key else []
+
+    def _written(self, write: Write | None, sent: list[Sent]) -> list[Action]:
+        if write is None:
+            return []
+        self.bytes_sent += len(write.head) + len(write.body)
+        return [write, *sent]
