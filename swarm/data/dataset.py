@@ -164,10 +164,15 @@ def _put_field(number: int, field: Array, store: Blocks) -> Field:
             f"field {number} of the dataset has the type {field.dtype}: convert it to one of {known}"
         )
     item = math.prod(field.shape[1:]) * ITEM_BYTES[dtype]
-    if not 0 < item <= MAX_BLOCK_BYTES or field.ndim > MAX_DIMENSIONS:
+    if not 0 < item <= MAX_BLOCK_BYTES:
         raise MisuseError(
-            f"one item of field {number} of the dataset has {format_bytes(item)} and {field.ndim - 1} "
-            f"dimensions: it needs 1 B to {format_bytes(MAX_BLOCK_BYTES)}, under {MAX_DIMENSIONS} dimensions"
+            f"one item of field {number} of the dataset has {item:,} bytes: "
+            f"it needs at least one, and at most {MAX_BLOCK_BYTES:,}"
+        )
+    if field.ndim > MAX_DIMENSIONS:
+        raise MisuseError(
+            f"an item of field {number} of the dataset has {field.ndim - 1} dimensions: "
+            f"it may have {MAX_DIMENSIONS - 1}"
         )
     elements = np.asarray(field, dtype=STORED[dtype], order="C")
     blob = put_blob(store, elements.reshape(-1).view(np.uint8).data, unit=item)

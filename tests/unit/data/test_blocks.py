@@ -1,0 +1,242 @@
+import errno
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from swarm.data.blocks import Blocks, BlockStore, MemoryBlockStore
+from swarm.errors import FailureError, LocalError
+from swarm.ids import Digest, digest
+from swarm.wire.limits import MAX_BLOCK_BYTES
+
+MakeStore = Callable[[int], Blocks]
+
+
+def block(number: int, size: int = 100) -> bytes:
+    return number.to_bytes(4, "big") * (size // 4)
+
+
+def test_a_block_comes_back_under_the_hash_of_its_bytes(make_store: MakeStore):
+    store = make_store(1000)
+    name = store.put(b"hello")
+    assert name == digest(b"hello")
+    assert (store.get(name), store.has(name), store.length(name)) == (b"hello", True, 5)
+    assert (store.size, len(store)) == (5, 1)
+
+
+def test_absent_blocks_are_none_and_discarding_them_does_nothing(make_store: MakeStore):
+    store = make_store(1000)
+    name = digest(b"never")
+    store.discard(name)
+    assert (store.get(name), store.has(name), store.length(name)) == (None, False, None)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_any_buffer_can_be_put(make_store: MakeStore, kind: type):
+    store = make_store(1000)
+    assert store.get(store.put(kind(b"data"))) == b"data"
+
+
+def test_putting_twice_keeps_one(make_store: MakeStore):
+    store = make_store(1000)
+    store.put(b"same")
+    store.put(b"same")
+    assert (store.size, len(store)) == (4, 1)
+
+
+def test_bytes_with_another_hash_than_expected_are_not_kept(make_store: MakeStore):
+    store = make_store(1000)
+    wanted = digest(b"wanted")
+    assert store.put(b"other", expected=wanted) == digest(b"other")
+    assert (store.has(wanted), len(store)) == (False, 0)
+    assert store.put(b"wanted", expected=wanted) == wanted
+    assert store.has(wanted)
+
+
+def test_the_limit_holds_and_the_least_recently_used_block_makes_room(make_store: MakeStore):
+    store = make_store(300)
+    names = [store.put(block(number)) for number in range(3)]
+    store.get(names[0])
+    names.append(store.put(block(3)))
+    assert [store.has(name) for name in names] == [True, False, True, True]
+    assert store.size == 300
+    assert store.get(names[1]) is None
+
+
+def test_pinned_blocks_stay_and_what_does_not_fit_beside_them_is_refused(make_store: MakeStore):
+    store = make_store(300)
+    names = [store.put(block(number)) for number in range(3)]
+    store.pin("job", names[:2])
+    store.put(block(3))
+    assert [store.has(name) for name in names] == [True, True, False]
+    with pytest.raises(FailureError, match=r"give it more with --disk$"):
+        store.put(block(4, 200))
+    assert [store.has(name) for name in names[:2]] == [True, True]
+    store.unpin("job")
+    store.put(block(4, 200))
+    assert store.size == 300
+    store.check()
+
+
+def test_discard_removes_what_nobody_pinned(make_store: MakeStore):
+    store = make_store(300)
+    kept, gone = store.put(block(1)), store.put(block(2))
+    store.pin("job", [kept])
+    store.discard(kept)
+    store.discard(gone)
+    assert (store.has(kept), store.has(gone), store.size) == (True, False, 100)
+
+
+def test_a_block_over_the_limit_of_a_block_is_a_bug(make_store: MakeStore):
+    with pytest.raises(LocalError):
+        make_store(1 << 40).put(bytes(MAX_BLOCK_BYTES + 1))
+
+
+def test_an_empty_block_is_a_block(make_store: MakeStore):
+    store = make_store(10)
+    assert store.get(store.put(b"")) == b""
+
+
+def test_threads_share_a_store_within_its_limit(make_store: MakeStore):
+    store = make_store(1000)
+    errors: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        try:
+            for number in range(40):
+                data = block(number % 15 + seed % 2)
+                name = store.put(data)
+                assert store.get(name) in (data, None)
+                if number % 7 == 0:
+                    store.discard(name)
+        except BaseException as error:  # noqa: BLE001 - carried to the test's own thread
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    store.check()
+    assert store.size <= 1000
+    assert store.size == sum(len(store.get(name) or b"") for name in store.digests())
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("damage", [b"", b"hellO", b"hello and more"])
+def test_a_damaged_block_is_removed_and_can_be_put_again(tmp_path: Path, damage: bytes):
+    store = BlockStore(tmp_path, 1000)
+    name = store.put(b"hello")
+    (path,) = files(tmp_path)
+    path.write_bytes(damage)
+    assert store.get(name) is None
+    assert (store.has(name), store.size, files(tmp_path)) == (False, 0, [])
+    assert store.get(store.put(b"hello")) == b"hello"
+
+
+def test_a_block_whose_file_is_gone_counts_as_absent(tmp_path: Path):
+    store = BlockStore(tmp_path, 1000)
+    name = store.put(b"hello")
+    files(tmp_path)[0].unlink()
+    assert (store.get(name), store.has(name), store.size) == (None, False, 0)
+
+
+def test_blocks_and_their_order_of_use_survive_a_restart(tmp_path: Path):
+    store = BlockStore(tmp_path, 300)
+    names = [store.put(block(number)) for number in range(3)]
+    for moment, name in zip((30, 10, 20), names, strict=True):
+        os.utime(tmp_path / name[:2] / name, (moment, moment))
+    again = BlockStore(tmp_path, 300)
+    assert again.digests() == (names[1], names[2], names[0])
+    again.put(block(3))
+    assert [again.has(name) for name in names] == [True, False, True]
+
+
+def test_use_moves_a_file_to_the_end_of_the_order(tmp_path: Path):
+    store = BlockStore(tmp_path, 300)
+    names = [store.put(block(number)) for number in range(2)]
+    for name in names:
+        os.utime(tmp_path / name[:2] / name, (10, 10))
+    store.get(names[0])
+    assert BlockStore(tmp_path, 300).digests() == (names[1], names[0])
+
+
+def test_what_an_interrupted_write_left_is_removed_and_strangers_are_left_alone(tmp_path: Path):
+    name = BlockStore(tmp_path, 300).put(b"hello")
+    unfinished, stranger = tmp_path / name[:2] / "abc.part", tmp_path / name[:2] / "notes.txt"
+    misplaced = tmp_path / "zz" / name
+    misplaced.parent.mkdir()
+    for path in (unfinished, stranger, misplaced):
+        path.write_bytes(b"x")
+    store = BlockStore(tmp_path, 300)
+    assert store.digests() == (name,)
+    assert not unfinished.exists()
+    assert stranger.exists()
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    store = BlockStore(tmp_path, 300)
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(FailureError) as caught:
+        store.put(b"hello")
+    assert str(caught.value) == (
+        f"cannot keep blocks in {tmp_path}: {os.strerror(errno.ENOSPC)}: "
+        "free some space there, or give less with --disk or another folder with --home"
+    )
+    assert files(tmp_path) == []
+    store.check()
+    monkeypatch.undo()
+    assert store.get(store.put(block(1, 300))) is not None
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(FailureError, match="cannot keep blocks in"):
+        BlockStore(tmp_path / "file", 300)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["put", "get", "pin", "unpin", "discard"]), st.integers(0, 9)), max_size=60
+    )
+)
+def test_any_history_keeps_the_limit_the_pins_and_the_accounts(history: list[tuple[str, int]]):
+    store = MemoryBlockStore(100)
+    pinned: set[Digest] = set()
+    for action, number in history:
+        data = bytes([number]) * (10 + 3 * number)
+        name = digest(data)
+        match action:
+            case "put":
+                before = {other for other in store.digests() if other in pinned}
+                try:
+                    store.put(data)
+                except FailureError:
+                    assert sum(store.length(other) or 0 for other in before) + len(data) > 100
+                assert before <= set(store.digests())
+            case "get":
+                assert store.get(name) == (data if store.has(name) else None)
+            case "pin":
+                store.pin("job", [name])
+                pinned.add(name)
+            case "unpin":
+                store.unpin("job")
+                pinned.clear()
+            case "discard":
+                was = store.has(name)
+                store.discard(name)
+                assert store.has(name) == (was and name in pinned)
+        store.check()
+        assert store.size <= 100
