@@ -1,0 +1,79 @@
+import asyncio
+import threading
+
+import pytest
+import torch
+
+from swarm.errors import MisuseError
+from swarm.train.device import DeviceThread, configure_device, find_device, like_machines, memory_of
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("text", ["cpu", "cpu:0"])
+def test_the_cpu_is_a_device(text):
+    assert find_device(text) == CPU
+
+
+def test_without_a_name_there_is_always_a_device():
+    assert find_device().type in {"cpu", "cuda"}
+
+
+@pytest.mark.parametrize("text", ["tpu", "mps", "meta", "cuda:", "cuda:x", "gpu:1"])
+def test_other_kinds_of_device_are_refused(text):
+    with pytest.raises(MisuseError, match=f"{text} is not a device for training"):
+        find_device(text)
+
+
+def test_a_device_that_is_not_here_is_refused():
+    with pytest.raises(MisuseError, match=r"cuda:99 is not here: torch .* sees \d+ CUDA devices"):
+        find_device("cuda:99")
+
+
+async def test_the_device_thread_is_one_configured_thread():
+    def look() -> tuple[str, int, bool]:
+        name = threading.current_thread().name
+        return name, torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+
+    async with DeviceThread(CPU) as device:
+        seen = await asyncio.gather(*(device.run(look) for _ in range(5)))
+    assert len(set(seen)) == 1
+    name, threads, deterministic = seen[0]
+    assert name.startswith("device")
+    assert (threads, deterministic) == (1, True)
+
+
+async def test_work_runs_in_the_order_in_which_it_is_asked_for():
+    order: list[int] = []
+    async with DeviceThread(CPU) as device:
+        await asyncio.gather(*(device.run(order.append, number) for number in range(20)))
+    assert order == list(range(20))
+
+
+async def test_what_work_raises_reaches_the_caller():
+    async with DeviceThread(CPU) as device:
+        with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+            await device.run(torch.mm, torch.zeros(2, 3), torch.zeros(2, 3))
+
+
+async def test_closing_ends_the_thread():
+    device = DeviceThread(CPU)
+    thread = await device.run(threading.current_thread)
+    await device.aclose()
+    assert not thread.is_alive()
+
+
+def test_memory_is_in_bytes():
+    memory = memory_of(CPU)
+    assert 2**20 < memory.available <= memory.total
+
+
+def test_like_machines_name_what_bits_depend_on():
+    text = like_machines(CPU)
+    assert torch.__version__ in text
+    assert torch.backends.cpu.get_cpu_capability() in text
+
+
+def test_fresh_memory_is_not_filled():
+    configure_device(CPU)
+    assert not torch.utils.deterministic.fill_uninitialized_memory

@@ -1,0 +1,63 @@
+import pytest
+import torch
+
+from swarm.errors import LocalError, RemoteProtocolError, TrainingError
+from swarm.graph.dag import TensorSpec, Value
+from swarm.train.tensors import check_against, check_made, laid_out
+from swarm.wire.tensors import TensorHeader
+
+CPU = torch.device("cpu")
+
+
+def value(shape: tuple[int, ...], strides: tuple[int, ...]) -> Value:
+    spec = TensorSpec(dtype="float32", shape=shape, strides=strides)
+    return Value(kind="output", name="h", spec=spec, differentiable=True)
+
+
+def test_a_header_of_the_right_type_and_shape_may_have_any_layout():
+    check_against(TensorHeader(dtype="float32", shape=(2, 3), strides=(1, 2)), value((2, 3), (3, 1)))
+
+
+@pytest.mark.parametrize(
+    ("header", "why"),
+    [
+        (TensorHeader(dtype="float64", shape=(2, 3), strides=(3, 1)), "but float64 of shape"),
+        (TensorHeader(dtype="float32", shape=(3, 2), strides=(2, 1)), r"but float32 of shape \(3, 2\)"),
+        (TensorHeader(dtype="float32", shape=(2, 3), strides=(900, 1)), "too thin"),
+    ],
+)
+def test_a_header_of_anything_else_is_refused(header, why):
+    with pytest.raises(RemoteProtocolError, match=why):
+        check_against(header, value((2, 3), (3, 1)))
+
+
+@pytest.mark.parametrize(
+    ("strides", "expected"),
+    [
+        ((3, 1), (3, 1)),
+        ((1, 2), (1, 2)),
+        ((6, 2), (6, 2)),
+        ((0, 1), (3, 1)),
+        ((1, 1), (3, 1)),
+        ((99, 1), (3, 1)),
+    ],
+    ids=["contiguous", "transposed", "gaps", "repeats", "overlap", "thin"],
+)
+def test_a_tensor_is_laid_out_as_capture_saw_it_where_that_can_be(strides, expected):
+    source = torch.arange(6.0).reshape(2, 3)
+    made = laid_out(source, value((2, 3), strides), CPU)
+    assert made.stride() == expected
+    assert torch.equal(made, source)
+    assert made.data_ptr() % 64 == 0
+    assert made.data_ptr() != source.data_ptr()
+
+
+def test_a_tensor_of_another_shape_is_a_bug():
+    with pytest.raises(LocalError, match="h is float32"):
+        laid_out(torch.zeros(3, 2), value((2, 3), (3, 1)), CPU)
+
+
+def test_what_an_operator_makes_must_be_what_the_graph_says():
+    check_made(torch.zeros(3, 2).t(), value((2, 3), (3, 1)))
+    with pytest.raises(TrainingError, match=r"came out as torch\.float64"):
+        check_made(torch.zeros(2, 3, dtype=torch.float64), value((2, 3), (3, 1)))
