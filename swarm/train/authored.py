@@ -1,5 +1,6 @@
 """Running what an author wrote. It may raise anything, and one line has to tell what, and where."""
 
+import contextlib
 import importlib.util
 import sys
 import traceback
@@ -24,7 +25,8 @@ def describe_error(error: BaseException) -> str:
 def run_file(path: Path) -> ModuleType:
     """The module that the Python file at ``path`` makes when it runs, as if by ``python FILE``.
 
-    Its folder comes first in ``sys.path``, so that it can import its neighbours, also later on.
+    Its folder comes first in ``sys.path``, so that it can import its neighbours, also later on. What it
+    prints goes to standard error: standard output belongs to the program's own answer.
     Raises MisuseError where there is no such file, FailureError where it does not run to its end.
     """
     if not path.is_file():
@@ -38,7 +40,8 @@ def run_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[_MODULE_NAME] = module
     try:
-        spec.loader.exec_module(module)
+        with contextlib.redirect_stdout(sys.stderr):
+            spec.loader.exec_module(module)
     except UserError as error:
         raise type(error)(f"{path.name}: {error}") from error
     except SystemExit as stop:

@@ -66,7 +66,9 @@ def _check_arguments(module: object, example_inputs: object, loss: object) -> No
     if not isinstance(module, nn.Module):
         raise MisuseError(f"the model is of type {type(module).__name__}, and must be an nn.Module")
     if loss is not None and not callable(loss):
-        raise MisuseError(f"the loss is of type {type(loss).__name__}, and must be a function of (outputs, target)")
+        raise MisuseError(
+            f"the loss is of type {type(loss).__name__}, and must be a function of (outputs, target)"
+        )
     if not isinstance(example_inputs, tuple | list) or not all(
         isinstance(field, torch.Tensor) for field in example_inputs
     ):

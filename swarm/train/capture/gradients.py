@@ -13,6 +13,7 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.node import map_arg
 
 from swarm.train.capture.places import Refusal, of_node
 
@@ -73,7 +74,7 @@ def _leaf(fake: torch.Tensor, *, trained: bool) -> torch.Tensor:
 
 
 def _result(node: fx.Node, results: dict[fx.Node, Any]) -> Any:
-    args = fx.map_arg(node.args, results.__getitem__)
-    kwargs = fx.map_arg(node.kwargs, results.__getitem__)
+    args = map_arg(node.args, results.__getitem__)
+    kwargs = map_arg(node.kwargs, results.__getitem__)
     assert callable(node.target)  # noqa: S101  true of every call_function; for the type checker
     return node.target(*args, **kwargs)

@@ -1,7 +1,6 @@
 """What an exported program reads and returns, by the author's names."""
 
 from collections.abc import Iterable
-from typing import TypeGuard
 
 import torch
 from msgspec import Struct
@@ -51,7 +50,7 @@ def live_nodes(roots: Iterable[fx.Node]) -> frozenset[fx.Node]:
 
 def roots_of(program: ExportedProgram, state: ModelState) -> Roots:
     """The nodes that ``program`` returns; raises Refusal for an effect that is not a buffer's update."""
-    returned: list[object] = []
+    returned: list[fx.Node] = []
     updates: list[tuple[str, fx.Node]] = []
     nodes = program.graph.output_node().args[0]
     assert isinstance(nodes, tuple | list)  # noqa: S101  what export promises; for the type checker
@@ -62,13 +61,10 @@ def roots_of(program: ExportedProgram, state: ModelState) -> Roots:
             updates.append((state.names[spec.target or ""], node))
         else:
             raise _refused_effect(spec, node, state)
-    loss = _checked_loss(returned[0] if returned else None)
-    tensors = (node for node in returned[1:] if _is_tensor(node) and node is not loss)
-    return Roots(loss=loss, outputs=tuple(dict.fromkeys(tensors)), updates=tuple(updates))
-
-
-def _is_tensor(node: object) -> TypeGuard[fx.Node]:
-    return isinstance(node, fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
+    loss = returned[0]
+    _check_loss(loss)
+    others = tuple(dict.fromkeys(node for node in returned if node is not loss))
+    return Roots(loss=loss, outputs=others, updates=tuple(updates))
 
 
 def _refused_effect(spec: OutputSpec, node: object, state: ModelState) -> Refusal:
@@ -81,19 +77,15 @@ def _refused_effect(spec: OutputSpec, node: object, state: ModelState) -> Refusa
     return Refusal(f"it has an effect that a graph cannot hold ({spec.kind.name.lower()})", place)
 
 
-def _checked_loss(loss: object) -> fx.Node:
-    place = Place(path=LOSS_PATH)
-    if not _is_tensor(loss):
-        raise Refusal("it is not a tensor; return the loss first, or give a loss function", place)
+def _check_loss(loss: fx.Node) -> None:
     value: torch.Tensor = loss.meta["val"]
     if value.dim() or not value.dtype.is_floating_point:
-        shape = tuple(value.shape)
+        kind = str(value.dtype).removeprefix("torch.")
         raise Refusal(
-            f"it has shape {shape} and type {str(value.dtype).removeprefix('torch.')}, and must be one "
-            "floating number; reduce it, with .mean() for example",
-            place,
+            f"it has shape {tuple(value.shape)} and type {kind}, and must be one floating number; reduce it, "
+            "with .mean() for example",
+            Place(path=LOSS_PATH),
         )
-    return loss
 
 
 def reads_of(program: ExportedProgram, state: ModelState, live: frozenset[fx.Node]) -> Reads:

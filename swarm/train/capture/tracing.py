@@ -1,19 +1,17 @@
 """``torch.export`` of a module together with its loss, put in functional form."""
 
-import contextlib
-import io
-import logging
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import fx, nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
+from torch.utils import _pytree as pytree
 
 from swarm.train.capture.modes import Mode, set_mode
-from swarm.train.capture.places import MODEL_PREFIX, Place, Refusal, of_error
+from swarm.train.capture.places import LOSS_PATH, MODEL_PREFIX, Place, Refusal, of_error
+from swarm.train.capture.quiet import quiet
 from swarm.train.capture.watch import Watch, no_custom_backward, plain_tensors, preserved
 
 Loss = Callable[[Any, Any], torch.Tensor]
@@ -32,8 +30,8 @@ class ModelWithLoss(nn.Module):
         self.loss = loss
         self.replaced: set[str] = set()
 
-    def forward(self, *fields: torch.Tensor) -> tuple[Any, Any]:
-        """The loss and the outputs; buffers that the model replaced are written back in place."""
+    def forward(self, *fields: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """The loss and the output tensors; buffers that the model replaced are written back in place."""
         buffers = [
             (part, name, buffer)
             for part in self.model.modules()
@@ -53,7 +51,11 @@ class ModelWithLoss(nn.Module):
                 raise _changed_attribute(path, name)
             if getattr(part, name, None) is not tensor:
                 self.replaced.add(f"{path}.{name}" if path else name)
-        return loss, outputs
+        if not isinstance(loss, torch.Tensor):
+            raise Refusal(
+                "it is not a tensor; return the loss first, or give a loss function", Place(path=LOSS_PATH)
+            )
+        return loss, [leaf for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
 
     def _evaluated(self, fields: Sequence[torch.Tensor]) -> tuple[Any, Any]:
         if self.loss is not None:
@@ -112,7 +114,7 @@ def trace(wrapper: ModelWithLoss, fields: tuple[torch.Tensor, ...], mode: Mode) 
     """
     try:
         with (
-            _quiet(),
+            quiet(),
             torch.random.fork_rng(devices=[]),
             preserved(wrapper),
             no_custom_backward(),
@@ -130,19 +132,6 @@ def trace(wrapper: ModelWithLoss, fields: tuple[torch.Tensor, ...], mode: Mode) 
         raise Refusal(_reason(error), of_error(error, wrapper.model)) from error
     _refuse_lost_state(program, wrapper.replaced)
     return program
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep what torch prints and warns while it traces away from the user, who gets one line from us."""
-    level = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(level)
 
 
 _DATA_DEPENDENT = (

@@ -109,7 +109,7 @@ def _detached(tensor: torch.Tensor) -> torch.Tensor:
 
 def _refuse_hidden_write(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     name = getattr(func, "__name__", "")
-    writes = name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+    writes = name == "__setitem__" or (name.endswith("_") and name[-2:] != "__" and name != "requires_grad_")
     written = args[0] if writes and args else kwargs.get("out")
     if isinstance(written, torch.Tensor) and written.requires_grad:
         raise Refusal(
