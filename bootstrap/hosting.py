@@ -1,6 +1,7 @@
 """Running a node in its home: the lock, its place in the swarm, its status endpoint, and its end."""
 
-from collections.abc import Callable, Coroutine
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -15,7 +16,7 @@ from swarm.identity.keys import PrivateKey, load_key
 from swarm.identity.membership import KEY_FILE, STATE_FILE, Identity
 from swarm.log import configure
 from swarm.net.address import Address
-from swarm.services.home import Home, HomeLock
+from swarm.services.home import Home
 from swarm.services.status.access import Access, is_loopback
 from swarm.services.status.server import StatusServer
 from swarm.services.status.source import StatusSource
@@ -65,18 +66,38 @@ def run_node(
     status: Address = LOOPBACK,
     parent: int | None = None,
 ) -> _Result:
-    """Run the node that ``make`` makes while ``body`` does its work with it.
+    """Run a node as the work of this process: ``body`` with what :func:`host_node` yields.
 
-    Owns the home, serves the status endpoint on ``status``, and ends with the process ``parent``.
-
-    Raises MisuseError, FailureError or RemoteRefusalError where the node cannot be, InterruptedRunError when
-    the user ended it.
+    Ends with the process ``parent``. Raises what :func:`host_node` raises, and InterruptedRunError when the
+    user ended it.
     """
     configure("debug" if options.debug else "info")
+
+    async def host() -> _Result:
+        async with host_node(options, make, status=status) as hosted:
+            return await body(hosted)
+
+    return run(host, parent=parent)
+
+
+@contextlib.asynccontextmanager
+async def host_node(
+    options: NodeOptions, make: Callable[[Home, Identity], _Node], *, status: Address = LOOPBACK
+) -> AsyncIterator[Hosted[_Node]]:
+    """Own the home, make the node that ``make`` makes join, and serve its status endpoint on ``status``.
+
+    Raises MisuseError, FailureError or RemoteRefusalError, in one line, where the node cannot be.
+    """
     home = options.node_home
     with home.lock() as lock:
-        identity = enter_swarm(home, options.invite)
-        return run(lambda: _host(lock, identity, make, body, status=status), parent=parent)
+        node = make(home, enter_swarm(home, options.invite))
+        access = Access(loopback=is_loopback(status.host), read=home.status_token(), control=lock.control)
+        async with StatusServer(node, host=status.host, port=status.port, access=access) as server:
+            lock.announce(server.url)
+            if not access.loopback:
+                say(f"the status page needs the token in {home.folder / 'status-token'}")
+            async with node:
+                yield Hosted(node=node, status_url=server.url)
 
 
 def enter_swarm(home: Home, source: str | None) -> Identity:
@@ -100,22 +121,3 @@ def enter_swarm(home: Home, source: str | None) -> Identity:
     identity = identity.renewed(now=now)
     identity.save(folder)
     return identity
-
-
-async def _host(
-    lock: HomeLock,
-    identity: Identity,
-    make: Callable[[Home, Identity], _Node],
-    body: Callable[[Hosted[_Node]], Coroutine[Any, Any, _Result]],
-    *,
-    status: Address,
-) -> _Result:
-    home = lock.home
-    node = make(home, identity)
-    access = Access(loopback=is_loopback(status.host), read=home.status_token(), control=lock.control)
-    async with StatusServer(node, host=status.host, port=status.port, access=access) as server:
-        lock.announce(server.url)
-        if not access.loopback:
-            say(f"the status page needs the token in {home.folder / 'status-token'}")
-        async with node:
-            return await body(Hosted(node=node, status_url=server.url))

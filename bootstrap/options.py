@@ -28,6 +28,11 @@ def _parse_status_address(text: str) -> Address:
     return parse_address(text, default_port=0)
 
 
+DebugOption = Annotated[
+    bool, typer.Option("--debug", help="Log more, and show the traceback of an internal error.")
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class HomeOptions:
     """What every command takes."""
@@ -41,9 +46,7 @@ class HomeOptions:
             show_envvar=True,
         ),
     ] = None
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Log more, and show the traceback of an internal error.")
-    ] = False
+    debug: DebugOption = False
 
     @property
     def base(self) -> Path:
@@ -73,6 +76,16 @@ class NodeOptions(HomeOptions):
             help="Folder of this node below the home: several nodes on one machine need one each.",
         ),
     ] = None
+
+    disk: Annotated[
+        int,
+        typer.Option(
+            parser=parsed_by(parse_size),
+            metavar="SIZE",
+            help="Disk for models, data and weights in the home (500MB, 20GiB).",
+            show_default="20GiB",
+        ),
+    ] = DEFAULT_DISK
 
     @property
     def node_home(self) -> "Home":
@@ -111,15 +124,6 @@ class ServingOptions(NodeOptions):
             help="Where the status page is served. Not on loopback, it needs the token that is printed.",
         ),
     ] = LOOPBACK
-    disk: Annotated[
-        int,
-        typer.Option(
-            parser=parsed_by(parse_size),
-            metavar="SIZE",
-            help="Disk for models, data and weights in the home (500MB, 20GiB).",
-            show_default="20GiB",
-        ),
-    ] = DEFAULT_DISK
     parent: Annotated[
         int | None, typer.Option(hidden=True, metavar="PID", help="End when this process has ended.")
     ] = None

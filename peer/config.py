@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Final, Literal
 import typer
 
 from bootstrap.commandline import parsed_by
-from bootstrap.options import HomeOptions, JsonOption, NodeOptions, ServingOptions
+from bootstrap.options import DebugOption, HomeOptions, JsonOption, NodeOptions, ServingOptions
 from bootstrap.values import parse_duration, parse_reachable, parse_size
 from swarm.net.address import Address
 
@@ -255,7 +255,7 @@ class TrainOptions(NodeOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DemoOptions(HomeOptions):
+class DemoOptions:
     """Train a small model on this machine with a whole swarm of processes, and show what happens.
 
     A bootstrap node and N peers start in temporary homes. Each peer offers the N-th part of the memory that
@@ -291,3 +291,4 @@ class DemoOptions(HomeOptions):
         ),
     ] = None
     json: JsonOption = False
+    debug: DebugOption = False

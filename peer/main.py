@@ -5,12 +5,29 @@ import sys
 from bootstrap.commandline import add_command, make_app, start
 from bootstrap.main import run_bootstrap
 from bootstrap.options import BootstrapOptions
-from peer.config import CreateOptions, InviteOptions, MembersOptions, StatusOptions
+from peer.config import (
+    CancelOptions,
+    CreateOptions,
+    DemoOptions,
+    ExportOptions,
+    InviteOptions,
+    JobsOptions,
+    MembersOptions,
+    PeerOptions,
+    StatusOptions,
+    TrainOptions,
+)
 from swarm.services.version import program_version
 
 PROGRAM = "swarm"
 
 app = make_app("Train one neural network on many people's GPUs, peer to peer.", version=program_version)
+
+
+def _demo(options: DemoOptions) -> int:
+    from peer.demo.run import demo  # noqa: PLC0415
+
+    return demo(options)
 
 
 def _create(options: CreateOptions) -> None:
@@ -31,16 +48,52 @@ def _members(options: MembersOptions) -> None:
     members(options)
 
 
+def _peer(options: PeerOptions) -> None:
+    from peer.commands.peer import peer  # noqa: PLC0415
+
+    peer(options)
+
+
+def _train(options: TrainOptions) -> int:
+    from peer.commands.train import train  # noqa: PLC0415
+
+    return train(options)
+
+
+def _jobs(options: JobsOptions) -> None:
+    from peer.commands.jobs import jobs  # noqa: PLC0415
+
+    jobs(options)
+
+
+def _cancel(options: CancelOptions) -> None:
+    from peer.commands.jobs import cancel  # noqa: PLC0415
+
+    cancel(options)
+
+
+def _export(options: ExportOptions) -> None:
+    from peer.commands.jobs import export  # noqa: PLC0415
+
+    export(options)
+
+
 def _status(options: StatusOptions) -> None:
     from peer.commands.status import status  # noqa: PLC0415
 
     status(options)
 
 
+add_command(app, "demo", DemoOptions, _demo)
 add_command(app, "create", CreateOptions, _create)
 add_command(app, "invite", InviteOptions, _invite)
 add_command(app, "members", MembersOptions, _members)
 add_command(app, "bootstrap", BootstrapOptions, run_bootstrap)
+add_command(app, "peer", PeerOptions, _peer)
+add_command(app, "train", TrainOptions, _train)
+add_command(app, "jobs", JobsOptions, _jobs)
+add_command(app, "cancel", CancelOptions, _cancel)
+add_command(app, "export", ExportOptions, _export)
 add_command(app, "status", StatusOptions, _status)
 
 

@@ -3,8 +3,11 @@
 Both are fed the node's status document a few times a second; neither knows anything else.
 """
 
+import asyncio
+import contextlib
 import logging
 import sys
+from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
@@ -14,11 +17,16 @@ from rich.text import Text
 
 from peer.render import render_events, render_job, render_waiting
 from peer.wording import clean, shown_span
+from swarm.clock import SystemClock
 from swarm.ids import short
 from swarm.log import get_log
+from swarm.services.auxiliary import run_auxiliary
 from swarm.services.status.document import JobStatus, StatusDocument
+from swarm.services.status.source import StatusSource
 from swarm.wire.messages.jobs import JobState
 
+UPDATE_SECONDS: Final = 0.5
+"""Between two looks at the node."""
 LOG_SECONDS: Final = 5.0
 """Least time between two progress lines of one job in a log."""
 LIVE_EVENTS: Final = 5
@@ -41,6 +49,28 @@ class View(Protocol):
     def update(self, document: StatusDocument, now: float) -> None:
         """Show this state of the node; ``now`` in wall seconds."""
         ...
+
+
+@contextlib.asynccontextmanager
+async def follow(source: StatusSource, status_url: str) -> AsyncIterator[None]:
+    """Show ``source`` on standard error while the context lasts.
+
+    The view is an auxiliary service: a bug in it is logged, and the work inside goes on.
+    """
+    clock = SystemClock()
+    with make_view(status_url) as view:
+
+        async def show() -> None:
+            while True:
+                view.update(source.status(), clock.wall())
+                await asyncio.sleep(UPDATE_SECONDS)
+
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(run_auxiliary("view", show, clock=clock), name="view")
+            try:
+                yield
+            finally:
+                task.cancel()
 
 
 def make_view(status_url: str) -> View:

@@ -11,6 +11,7 @@ from rich.text import Text
 from bootstrap.output import print_line, say
 from bootstrap.running import InterruptedRunError, run
 from peer.config import StatusOptions
+from peer.nearest import nearest
 from peer.render import render_status
 from swarm.clock import wall
 from swarm.errors import FailureError, MisuseError
@@ -20,8 +21,6 @@ from swarm.services.status.document import StatusDocument
 
 WATCH_SECONDS: Final = 2.0
 """Between two looks of ``--watch``."""
-_PREFERRED: Final = ("author", "peer", "bootstrap")
-"""Names whose node is asked first where several run: the nearer to the job, the more it has heard."""
 
 
 def status(options: StatusOptions) -> None:
@@ -76,7 +75,7 @@ def _target(options: StatusOptions) -> tuple[str, str, list[str]]:
         url = options.url if "://" in options.url else f"http://{options.url}"
         return url, options.token, []
     found = _running(options)
-    node = min(found, key=_preference)
+    node = nearest(found)
     return node.status_url, node.control, [other.name for other in found if other is not node]
 
 
@@ -91,10 +90,3 @@ def _running(options: StatusOptions) -> list[Running]:
         place = f"{options.base / options.name}" if options.name else f"{options.base}"
         raise FailureError(f"no node runs in {place}: start one, or give the URL that a node printed")
     return found
-
-
-def _preference(node: Running) -> tuple[int, str]:
-    place = next(
-        (rank for rank, name in enumerate(_PREFERRED) if node.name.startswith(name)), len(_PREFERRED)
-    )
-    return place, node.name

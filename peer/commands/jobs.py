@@ -1,0 +1,199 @@
+"""``swarm jobs``, ``cancel`` and ``export``: through a node that runs in this home, or one of their own.
+
+A node that runs here already knows the swarm, so it is asked over its status endpoint. Where none does, a
+node starts in this process for as long as the command takes.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from bootstrap.hosting import Hosted, run_node
+from bootstrap.node import NOTHING
+from bootstrap.options import NodeOptions
+from bootstrap.output import print_json, say
+from bootstrap.running import run
+from peer.config import CancelOptions, ExportOptions, JobsOptions
+from peer.nearest import nearest
+from peer.training_part import require_training_part
+from peer.wording import clean, shown_number, shown_peer, shown_span
+from swarm.clock import SystemClock, wall
+from swarm.errors import MisuseError
+from swarm.identity.invite import read_invite
+from swarm.identity.membership import STATE_FILE, Identity
+from swarm.ids import short
+from swarm.net.address import Address
+from swarm.schedule.units import format_bytes
+from swarm.services.home import Home, Running, running_nodes
+from swarm.services.node import Node, NodeConfig
+from swarm.services.status.client import StatusClient
+from swarm.services.status.document import JobStatus, StatusDocument
+from swarm.services.status.source import CancelReport, ExportReport
+
+ANY_PORT: Final = Address("", 0)
+"""A command's own node takes whatever port is free: others need not find it."""
+
+HEAR_SECONDS: Final = 1.5
+"""How long a node that has just joined listens for jobs, at least."""
+COORDINATOR_SECONDS: Final = 6.0
+"""And at most, while there is no link to a coordinator that knows where its job stands."""
+
+_Result = TypeVar("_Result")
+
+
+class _Swarm(Protocol):
+    """What the commands ask of a node, near or in this process."""
+
+    async def documents(self) -> StatusDocument: ...
+
+    async def cancel(self, job: str) -> CancelReport: ...
+
+    async def export(self, job: str, path: Path) -> ExportReport: ...
+
+
+def jobs(options: JobsOptions) -> None:
+    """List the jobs."""
+    document = _with_swarm(options, lambda swarm: swarm.documents())
+    if options.json:
+        print_json({"jobs": msgspec.to_builtins(document.jobs)})
+    elif document.jobs:
+        Console().print(_table(document.jobs, wall()))
+    else:
+        say(f"swarm {document.swarm.name} has no jobs")
+
+
+def cancel(options: CancelOptions) -> None:
+    """End a job."""
+    report = _with_swarm(options, lambda swarm: swarm.cancel(options.job))
+    if options.json:
+        print_json(msgspec.to_builtins(report))
+    else:
+        say(f"job {short(report.job)} is cancelled")
+
+
+def export(options: ExportOptions) -> None:
+    """Write a job's weights to a file."""
+    require_training_part()
+    path = options.output.expanduser().absolute()
+    if not path.parent.is_dir():
+        raise MisuseError(f"there is no folder {path.parent} to write {path.name} to")
+    if path.is_dir():
+        raise MisuseError(f"{path} is a folder: give -o a file name")
+    report = _with_swarm(options, lambda swarm: swarm.export(options.job, path))
+    if options.json:
+        print_json(msgspec.to_builtins(report))
+    else:
+        size = format_bytes(report.bytes)
+        say(f"job {short(report.job)}: {report.tensors} tensors, {size}, in {report.path}")
+
+
+def _with_swarm(options: NodeOptions, act: Callable[[_Swarm], Awaitable[_Result]]) -> _Result:
+    """``act`` on a node that runs here, or else on one that starts for it."""
+    node = _running(options)
+    if node is not None:
+        url, token = node.status_url, node.control
+
+        async def ask() -> _Result:
+            async with StatusClient(url, token=token) as client:
+                return await act(_Near(client))
+
+        return run(ask)
+
+    async def body(hosted: Hosted[Node]) -> _Result:
+        await _listen(hosted.node)
+        return await act(_Own(hosted.node))
+
+    return run_node(options, lambda home, identity: _make(options, home, identity), body)
+
+
+def _running(options: NodeOptions) -> Running | None:
+    """The node to ask; None where this command starts one. Raises MisuseError where there is no way."""
+    home = options.node_home
+    own = home.running()
+    if own is not None and own.status_url:
+        if options.invite is not None:
+            # Only to learn whether it is for the swarm that the home is in.
+            Identity.load(home.folder).with_invite(read_invite(options.invite), now=wall())
+        return own
+    if options.invite is not None or options.name is not None or (home.folder / STATE_FILE).exists():
+        return None
+    found = [node for node in running_nodes(options.base) if node.status_url]
+    if not found:
+        raise MisuseError(f"{home.folder} is in no swarm yet, and no node runs here: give --invite once")
+    return nearest(found)
+
+
+def _make(options: NodeOptions, home: Home, identity: Identity) -> Node:
+    config = NodeConfig(
+        folder=home.folder, role="author", listen=ANY_PORT, disk=options.disk, capabilities=NOTHING
+    )
+    return Node(config, identity=identity, clock=SystemClock())
+
+
+async def _listen(node: Node) -> None:
+    """Let a node that has just joined hear which jobs there are, and from their coordinators how they go."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    while (waited := loop.time() - began) < COORDINATOR_SECONDS:
+        known = all(job.coordinator in node.links for job in node.jobs.all() if not job.ended)
+        if waited >= HEAR_SECONDS and known:
+            return
+        await asyncio.sleep(0.1)
+
+
+class _Near:
+    """A node that runs in this home already."""
+
+    def __init__(self, client: StatusClient) -> None:
+        self._client = client
+
+    async def documents(self) -> StatusDocument:
+        document, _ = await self._client.fetch()
+        return document
+
+    async def cancel(self, job: str) -> CancelReport:
+        return await self._client.cancel(job)
+
+    async def export(self, job: str, path: Path) -> ExportReport:
+        return await self._client.export(job, path)
+
+
+class _Own:
+    """The node of this process."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def documents(self) -> StatusDocument:
+        return self._node.status()
+
+    async def cancel(self, job: str) -> CancelReport:
+        return await self._node.cancel(job)
+
+    async def export(self, job: str, path: Path) -> ExportReport:
+        return await self._node.export(job, path)
+
+
+def _table(jobs: tuple[JobStatus, ...], now: float) -> Table:
+    heads = ("job", "name", "state", "for", "step", "loss", "held-out", "ETA", "author", "")
+    table = Table(*heads, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for job in jobs:
+        table.add_row(
+            short(job.id),
+            Text(clean(job.name)),
+            job.state,
+            shown_span(now - job.since),
+            f"{job.step}/{job.steps}",
+            shown_number(job.loss),
+            shown_number(job.held_out),
+            shown_span(job.eta),
+            shown_peer(job.author),
+            Text(clean(job.sentence)),
+        )
+    return table

@@ -1,0 +1,94 @@
+"""``swarm peer``: give this machine's compute to a swarm until its user ends it."""
+
+import asyncio
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bootstrap.hosting import Hosted, run_node
+from bootstrap.output import say
+from bootstrap.running import InterruptedRunError
+from peer.config import PeerOptions
+from peer.training_part import require_training_part
+from peer.view import follow
+from swarm.clock import SystemClock
+from swarm.errors import FailureError, MisuseError
+from swarm.identity.membership import Identity
+from swarm.ids import PeerId, short
+from swarm.schedule.units import format_bytes
+from swarm.services.home import Home, node_names
+
+if TYPE_CHECKING:
+    from swarm.services.training.node import Gift, TrainingNode
+
+
+def peer(options: PeerOptions) -> None:
+    """Run a peer; returns once its user has ended it."""
+    require_training_part()
+    gift = _gift(options)
+    try:
+        run_node(
+            options,
+            lambda home, identity: _make(options, gift, home, identity),
+            _serve,
+            status=options.status,
+            parent=options.parent,
+        )
+    except InterruptedRunError:
+        say("the peer has left the swarm")
+
+
+def _gift(options: PeerOptions) -> "Gift":
+    """What the options give; torch is loaded here, before anything is promised to anybody."""
+    from swarm.services.training.node import Gift  # noqa: PLC0415 - imports torch
+    from swarm.train.device import find_device, memory_of  # noqa: PLC0415
+
+    if not re.fullmatch(r"any|mine|[a-z2-7]{2,52}", options.jobs):
+        raise MisuseError(f"--jobs {options.jobs} is neither any nor mine nor the beginning of a job's id")
+    device = find_device(options.device)
+    has = memory_of(device)
+    memory = has.available // 2 if options.memory is None else options.memory
+    if not memory:
+        raise MisuseError("a peer that gives no memory does nothing: give --memory a size, such as 6GiB")
+    if memory > has.total:
+        raise MisuseError(
+            f"--memory {format_bytes(memory)} is more than {device} has ({format_bytes(has.total)})"
+        )
+    mine = _own_peers(options.base) if options.jobs == "mine" else frozenset()
+    return Gift(device=device, memory=memory, accepts=options.jobs, mine=mine)
+
+
+def _own_peers(base: Path) -> frozenset[PeerId]:
+    """The peers of all homes under ``base``: whose jobs ``--jobs mine`` means."""
+    found: set[PeerId] = set()
+    for name in node_names(base):
+        try:
+            found.add(Identity.load(base / name).peer)
+        except FailureError:
+            continue
+    return frozenset(found)
+
+
+def _make(options: PeerOptions, gift: "Gift", home: Home, identity: Identity) -> "TrainingNode":
+    from swarm.services.node import NodeConfig  # noqa: PLC0415 - with torch
+    from swarm.services.training.node import TrainingNode, capabilities  # noqa: PLC0415
+
+    config = NodeConfig(
+        folder=home.folder,
+        role="peer",
+        listen=options.listen,
+        advertise=tuple(str(address) for address in options.advertise or ()),
+        disk=options.disk,
+        capabilities=capabilities(gift),
+    )
+    return TrainingNode(config, gift=gift, identity=identity, clock=SystemClock())
+
+
+async def _serve(hosted: "Hosted[TrainingNode]") -> None:
+    node = hosted.node
+    say(
+        f"peer {short(node.identity.peer)} of swarm {node.identity.name} gives "
+        f"{format_bytes(node.gift.memory)} on {node.gift.device}; status: {hosted.status_url}"
+    )
+    async with follow(node, hosted.status_url):
+        await asyncio.Event().wait()

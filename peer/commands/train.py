@@ -1,0 +1,126 @@
+"""``swarm train``: capture the job in a file, publish it, and follow it to its end."""
+
+import asyncio
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from bootstrap.commandline import INTERRUPTED
+from bootstrap.hosting import Hosted, run_node
+from bootstrap.output import print_json, say
+from bootstrap.running import InterruptedRunError
+from peer.commands.jobs import ANY_PORT
+from peer.config import TrainOptions
+from peer.training_part import require_training_part
+from peer.view import follow
+from swarm.clock import SystemClock, elapsed
+from swarm.errors import FailureError, TrainingError
+from swarm.identity.membership import Identity
+from swarm.ids import short
+from swarm.services.home import Home
+from swarm.services.jobs import Job, Jobs
+from swarm.services.node import NodeConfig
+
+if TYPE_CHECKING:
+    from swarm.services.training.author import PreparedJob
+    from swarm.services.training.node import TrainingNode
+
+
+def train(options: TrainOptions) -> int:
+    """Publish and follow; returns the exit status."""
+    require_training_part()
+    from swarm.services.training.author import prepare_job  # noqa: PLC0415 - imports torch
+    from swarm.train.job import load_job  # noqa: PLC0415
+
+    job = load_job(options.file)
+    if options.steps is not None:
+        job = dataclasses.replace(job, steps=options.steps)
+    say(f"capturing {job.name}")
+    prepared = prepare_job(job)
+    try:
+        run_node(options, make_author(options.disk), lambda hosted: _follow(options, prepared, hosted))
+    except InterruptedRunError:
+        say("no longer following: swarm jobs shows whether the job goes on, swarm cancel ends it")
+        return INTERRUPTED
+    return 0
+
+
+def make_author(disk: int) -> "Callable[[Home, Identity], TrainingNode]":
+    """A maker of nodes that publish jobs and hold no stage."""
+    from swarm.services.training.node import Gift, TrainingNode, capabilities  # noqa: PLC0415 - imports torch
+    from swarm.train.device import find_device  # noqa: PLC0415
+
+    def make(home: Home, identity: Identity) -> TrainingNode:
+        gift = Gift(device=find_device("cpu"), memory=0)
+        config = NodeConfig(
+            folder=home.folder, role="author", listen=ANY_PORT, disk=disk, capabilities=capabilities(gift)
+        )
+        return TrainingNode(config, gift=gift, identity=identity, clock=SystemClock())
+
+    return make
+
+
+async def _follow(options: TrainOptions, prepared: "PreparedJob", hosted: "Hosted[TrainingNode]") -> None:
+    node = hosted.node
+    began = elapsed()
+    async with follow(node, hosted.status_url):
+        job = await node.author.publish(prepared, patience=prepared.job.patience)
+        if options.detach:
+            await wait_for(node.jobs, job, replicated)
+        else:
+            await wait_for(node.jobs, job, ended)
+    if options.json:
+        print_json(
+            {
+                "job": job.id,
+                "loss": job.losses,
+                "tokens_per_second": job.tokens_per_second,
+                "seconds": elapsed() - began,
+            }
+        )
+        return
+    if options.detach:
+        say(f"job {job.id} goes on without this process: follow it with swarm status or swarm jobs")
+        return
+    say(f"job {short(job.id)} is done: {summary(job)}")
+    say(f"swarm export {short(job.id)} -o FILE.safetensors writes its weights")
+
+
+def replicated(job: Job) -> bool:
+    """Whether other peers have all that the job needs, so that its author may go."""
+    return job.replicas > 0 or job.ended
+
+
+def ended(job: Job) -> bool:
+    """Whether the job will never go on."""
+    return job.ended
+
+
+async def wait_for(jobs: Jobs, job: Job, condition: Callable[[Job], bool]) -> None:
+    """Wait until ``condition`` holds; raises TrainingError where the job fails or is cancelled instead."""
+    changed = asyncio.Event()
+
+    def on_change(other: Job) -> None:
+        if other is job:
+            changed.set()
+
+    jobs.on_change.append(on_change)
+    try:
+        while not condition(job):
+            changed.clear()
+            await changed.wait()
+    finally:
+        jobs.on_change.remove(on_change)
+    if job.state == "failed":
+        raise TrainingError(f"job {short(job.id)} failed: {job.sentence}")
+    if job.state == "cancelled":
+        raise TrainingError(f"job {short(job.id)} was cancelled: {job.sentence}")
+
+
+def summary(job: Job) -> str:
+    """First and last loss, and the held-out one where there is one."""
+    if not job.losses:
+        raise FailureError(f"job {short(job.id)} is done, but no step of it was heard of")
+    text = f"loss {job.losses[0]:.4f} at the start, {job.losses[-1]:.4f} at the end"
+    return text if math.isnan(job.held_out) else f"{text}, {job.held_out:.4f} on held-out data"

@@ -1,0 +1,140 @@
+"""``--verify``: what the swarm trained against both contracts of decision D5.
+
+Against PyTorch: the author's module, trained by ``torch.optim`` alone; losses may differ by rounding. Against
+ourselves: our executor with all operators in one stage; nothing may differ by a single bit.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load_file
+
+from swarm.data.sampler import held_out_batches, held_out_indices, indices
+from swarm.data.tensors import Array
+from swarm.errors import FailureError
+from swarm.graph.dag import Graph
+from swarm.services.training.author import PreparedJob
+from swarm.train.arrays import to_array
+from swarm.train.lockstep import Batch, LockstepJob, LockstepRun, run_lockstep
+from swarm.train.optimizer import to_manifest
+from swarm.train.reference import train_eagerly
+
+TOLERANCE: Final = 1e-5
+"""Largest relative difference of a loss from PyTorch's (decision D5)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """What came out of the swarm."""
+
+    losses: Sequence[float]
+    held_out: float | None
+    weights: Path
+    """Exported as safetensors, under the author's names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """Both comparisons."""
+
+    difference: float
+    """Largest relative difference of a step's loss from PyTorch's."""
+    worst_step: int
+    """Where that was."""
+    identical: bool
+    """Whether every loss, the held-out loss and every weight has the bits of the one-stage run."""
+
+    @property
+    def good(self) -> bool:
+        """Whether both contracts hold."""
+        return self.difference <= TOLERANCE and self.identical
+
+
+def verify(
+    prepared: PreparedJob, trained: Trained, device: torch.device, *, cancelled: Callable[[], bool]
+) -> Verification:
+    """Train the same job twice without the swarm, and compare. Takes twice the computing of the job.
+
+    To be called on the device thread. Raises FailureError once ``cancelled`` says so.
+    """
+    batches = _Batches(prepared, cancelled)
+    eager = train_eagerly(prepared.job, prepared.samples, batches=batches.train)
+    own = run_lockstep(_lockstep(prepared, batches), device)
+    differences = [
+        abs(ours - theirs) / abs(theirs) for ours, theirs in zip(trained.losses, eager.losses, strict=True)
+    ]
+    worst = int(np.argmax(differences))
+    return Verification(
+        difference=differences[worst], worst_step=worst, identical=_is_identical(prepared, trained, own)
+    )
+
+
+class _Batches:
+    """The samples of every micro-batch; each look also asks whether to go on."""
+
+    def __init__(self, prepared: PreparedJob, cancelled: Callable[[], bool]) -> None:
+        self._prepared = prepared
+        self._cancelled = cancelled
+
+    def train(self, step: int, micro_batch: int) -> NDArray[np.int64]:
+        if self._cancelled():
+            raise FailureError("the comparison was interrupted")
+        job = self._prepared.job
+        return indices(
+            len(self._prepared.samples[0]),
+            seed=job.seed,
+            step=step,
+            micro_batch=micro_batch,
+            micro_batch_size=job.micro_batch_size,
+            micro_batches=job.micro_batches,
+        )
+
+
+def _lockstep(prepared: PreparedJob, batches: _Batches) -> LockstepJob:
+    job, captured, held_out = prepared.job, prepared.captured, prepared.held_out
+    return LockstepJob(
+        graph=captured.train,
+        evaluation=captured.evaluate,
+        tensors={name: tensor.detach().clone() for name, tensor in captured.tensors.items()},
+        optimizer=to_manifest(job.optimizer),
+        micro_batches=job.micro_batches,
+        steps=job.steps,
+        seed=job.seed,
+        batch=lambda step, micro_batch: _batch(
+            captured.train, prepared.samples, batches.train(step, micro_batch)
+        ),
+        held_out=None
+        if held_out is None
+        else lambda micro_batch: _batch(
+            captured.evaluate, held_out, held_out_indices(micro_batch, job.micro_batch_size)
+        ),
+        held_out_batches=0 if held_out is None else held_out_batches(len(held_out[0]), job.micro_batch_size),
+    )
+
+
+def _batch(graph: Graph, samples: Sequence[Array], chosen: NDArray[np.int64]) -> Batch:
+    return {
+        value: torch.from_numpy(field[chosen]) for value, field in zip(graph.inputs(), samples, strict=True)
+    }
+
+
+def _is_identical(prepared: PreparedJob, trained: Trained, own: LockstepRun) -> bool:
+    weights: Mapping[str, torch.Tensor] = load_file(trained.weights)
+    return (
+        tuple(trained.losses) == own.losses
+        and trained.held_out == own.held_out
+        and all(
+            _bits(weights[key]) == _bits(own.tensors[name])
+            for key, name in prepared.captured.state_dict.items()
+        )
+    )
+
+
+def _bits(tensor: torch.Tensor) -> bytes:
+    array, dtype = to_array(tensor)
+    return dtype.encode() + str(array.shape).encode() + array.tobytes()
