@@ -32,6 +32,7 @@ from swarm.protocol.blocks_events import (
     LookForSources,
     MissingArrived,
     ReplyArrived,
+    ReplyRefused,
     Seek,
     SeekerNumber,
     Source,
@@ -40,7 +41,7 @@ from swarm.protocol.blocks_events import (
     SourcesSeen,
     Tick,
 )
-from swarm.protocol.blocks_sources import WINDOW, Asked, SourceState
+from swarm.protocol.blocks_sources import WINDOW, Asked, SourceState, quickest
 from swarm.protocol.blocks_wants import Want, Wants
 
 POLL_SECONDS: Final = 0.5
@@ -73,6 +74,12 @@ class BlockMachine:
         self._requests = 0
         self._poll = 0.0
 
+    def most_bytes(self, source: SourceNumber, request: int) -> int | None:
+        """The most bytes that the answer to an open request may have; None where it is not open."""
+        state = self._sources.get(source)
+        asked = state.find(request) if state is not None else None
+        return None if asked is None else asked.size
+
     def handle(self, event: Event, *, now: float) -> list[Action]:
         """Take one event; returns what to do, in order.
 
@@ -101,8 +108,11 @@ class BlockMachine:
                 return []
             case ReplyArrived():
                 return self._replied(event, now)
+            case ReplyRefused():
+                self._lacking(event, "sent too many bytes", now)
+                return []
             case MissingArrived():
-                self._lacking(event, now)
+                self._lacking(event, "lacks it", now)
                 return []
             case BlockKept():
                 return [Complete(seeker=number) for number in self._books.fulfil(event.digest)]
@@ -176,11 +186,11 @@ class BlockMachine:
         self._books.hold(want)
         return [Keep(source=event.source, digest=asked.digest)]
 
-    def _lacking(self, event: MissingArrived, now: float) -> None:
+    def _lacking(self, event: MissingArrived | ReplyRefused, why: str, now: float) -> None:
         asked = self._close(event.source, event.request, 0, now)
         want = self._books.wants.get(asked.digest)
         if want is not None:
-            self._blame(want, self._sources[event.source].source, "lacks it", now)
+            self._blame(want, self._sources[event.source].source, why, now)
 
     def _close(self, number: SourceNumber, request: int, size: int, now: float) -> Asked:
         state = self._sources.get(number)
@@ -249,9 +259,7 @@ class BlockMachine:
 
     def _dispatch(self, now: float) -> list[Action]:
         asks: list[Action] = []
-        if not self._has_room():
-            return asks
-        for want in self._books.queued():
+        for want in self._books.queued() if self._has_room() else ():
             ready = [state for state in self._hopes(want, now) if state.has_room]
             if ready:
                 asks.append(self._ask(want, ready, now))
@@ -260,17 +268,7 @@ class BlockMachine:
         return asks
 
     def _ask(self, want: Want, ready: list[SourceState], now: float) -> Action:
-        """Ask the source with the least failures first, then the one that will have delivered first.
-
-        A source that has served nothing yet counts as the fastest, so that it gets measured.
-        """
-        fastest = max((state.rate or 0.0 for state in ready), default=0.0) or 1.0
-
-        def preference(state: SourceState) -> tuple[int, float, int]:
-            number = state.source.number
-            return want.tries.get(number, 0), (state.queued + want.size) / (state.rate or fastest), number
-
-        chosen = min(ready, key=preference)
+        chosen = quickest(ready, want.size, want.tries)
         self._requests += 1
         want.request = self._requests
         self._books.hold(want)

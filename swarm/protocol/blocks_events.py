@@ -62,6 +62,14 @@ class ReplyArrived:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyRefused:
+    """An answer began that has more bytes than the block may have; it is not received."""
+
+    source: SourceNumber
+    request: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MissingArrived:
     """The source does not have the block of a request."""
 
@@ -109,6 +117,7 @@ Event = (
     | SourcesSeen
     | Forget
     | ReplyArrived
+    | ReplyRefused
     | MissingArrived
     | BlockKept
     | BlockWrong

@@ -1,10 +1,11 @@
 """What the block machine (``swarm.protocol.blocks``) knows of a source: what it was asked, how fast it is."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from swarm.ids import Digest
-from swarm.protocol.blocks_events import Source
+from swarm.protocol.blocks_events import Source, SourceNumber
 
 WINDOW: Final = 8
 """Requests that one source may have open: 8 MiB of usual blocks, more than a long fat path holds."""
@@ -79,6 +80,10 @@ class SourceState:
         deadline = now + GRACE_SECONDS + (self.queued + size) / rate
         self.open[request] = Asked(digest=digest, size=size, deadline=deadline)
 
+    def find(self, request: int) -> Asked | None:
+        """An open request, overdue or not."""
+        return self.open.get(request) or self.overdue.get(request)
+
     def answer(self, request: int, size: int, now: float) -> Asked | None:
         """Note the answer to a request, with ``size`` bytes; None where nothing of that number is open."""
         asked = self.open.pop(request, None)
@@ -96,3 +101,17 @@ class SourceState:
             del self.open[request]
             self.overdue[request] = asked
         return late
+
+
+def quickest(ready: Sequence[SourceState], size: int, failures: Mapping[SourceNumber, int]) -> SourceState:
+    """Of sources to choose from, the one with the least failures, then the first to deliver ``size`` bytes.
+
+    A source that has served nothing yet counts as the fastest, so that it gets measured.
+    """
+    fastest = max((state.rate or 0.0 for state in ready), default=0.0) or 1.0
+
+    def preference(state: SourceState) -> tuple[int, float, int]:
+        number = state.source.number
+        return failures.get(number, 0), (state.queued + size) / (state.rate or fastest), number
+
+    return min(ready, key=preference)

@@ -1,19 +1,18 @@
 """Fetches blocks from other peers and gives them blocks: carries out ``swarm.protocol.blocks``.
 
-Reading, hashing and writing happen in the loop's executor. What is given away is bounded per link, so that a
-flood of requests costs the link that it comes from, and no other.
+Reading, hashing and writing happen in the executor. The other half is ``swarm.services.blocks_giving``.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar, assert_never
 
 from swarm.clock import Clock
 from swarm.data.blobs import expected_block_bytes
 from swarm.data.blocks import Blocks, Buffer
-from swarm.errors import FailureError, LinkLostError, RemoteProtocolError
+from swarm.errors import FailureError, LinkLostError
 from swarm.ids import Digest, short
 from swarm.log import get_log
 from swarm.net.link import Link
@@ -33,6 +32,7 @@ from swarm.protocol.blocks_events import (
     LookForSources,
     MissingArrived,
     ReplyArrived,
+    ReplyRefused,
     Seek,
     SeekerNumber,
     Source,
@@ -41,6 +41,8 @@ from swarm.protocol.blocks_events import (
     SourcesSeen,
     Tick,
 )
+from swarm.services.blocks_giving import BlockGiving
+from swarm.wire.frames import CloseCode
 from swarm.wire.limits import MAX_BLOCK_BYTES
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.blocks import BlockMissing, BlockReply, BlockRequest
@@ -53,12 +55,6 @@ Result = TypeVar("Result")
 
 PATIENCE_SECONDS: Final = 30.0
 """How long all sources may lack a block before a fetch fails: peers come back, and get blocks themselves."""
-
-MAX_REQUESTS_WAITING: Final = 64
-"""Requests that one link may have waiting here; ours never has more than eight open."""
-
-SERVED_AT_ONCE: Final = 2
-"""Blocks per link that are read or being sent at a time: one on the wire while the next is read."""
 
 READ_ATTEMPTS: Final = 3
 """How often blocks are fetched and read before it is said that the store does not keep them."""
@@ -83,14 +79,6 @@ class _Seeker:
             self.done.set_exception(error)
 
 
-class _Serving:
-    """What one link has asked of us and has not got yet."""
-
-    def __init__(self) -> None:
-        self.requests: deque[BlockRequest] = deque()
-        self.busy = 0
-
-
 class BlockExchange:
     """The block exchange of one node, whose tasks belong to ``tasks``.
 
@@ -107,7 +95,7 @@ class BlockExchange:
         self._numbers: dict[Link, SourceNumber] = {}
         self._links: dict[SourceNumber, Link] = {}
         self._seekers: dict[SeekerNumber, _Seeker] = {}
-        self._serving: dict[Link, _Serving] = {}
+        self._giving = BlockGiving(store, self._start)
         self._counted = 0
 
     def statistics(self) -> BlockStatistics:
@@ -165,7 +153,7 @@ class BlockExchange:
         """Begin to fetch blocks that will be needed; where that fails, whoever needs them will hear of it."""
         missing = [digest for digest in digests if not self.store.has(digest)]
         if missing:
-            self._tasks.create_task(self._prefetch(missing, sources, size), name="prefetch")
+            self._start(self._prefetch(missing, sources, size), "prefetch")
 
     async def _prefetch(self, digests: Iterable[Digest], sources: Sources, size: int) -> None:
         try:
@@ -196,7 +184,7 @@ class BlockExchange:
         """
         match message:
             case BlockRequest():
-                self._requested(link, message)
+                self._giving.requested(link, message)
             case BlockReply():
                 size = memoryview(payload).nbytes
                 arrived = ReplyArrived(source=self._number(link), request=message.request, size=size)
@@ -207,11 +195,22 @@ class BlockExchange:
                 return False
         return True
 
+    def on_offer(self, link: Link, message: Message, size: int) -> str:
+        """Whether a payload of ``size`` bytes that begins is wanted: empty, or a sentence why not."""
+        if not isinstance(message, BlockReply):
+            return ""
+        number = self._number(link)
+        most = self._machine.most_bytes(number, message.request)
+        if most is None:
+            return "nobody here asked for that block"
+        if size > most:
+            self._feed(ReplyRefused(source=number, request=message.request))
+            return f"that block has at most {most} bytes"
+        return ""
+
     def on_down(self, link: Link) -> None:
         """A link has ended: ask others for what it owed us, and forget what it wanted."""
-        serving = self._serving.pop(link, None)
-        if serving is not None:
-            serving.requests.clear()
+        self._giving.on_down(link)
         if link in self._numbers:
             self._feed(self._drop(link))
 
@@ -238,7 +237,7 @@ class BlockExchange:
         self._wake.set()
         if not self._watching and self._machine.deadline is not None:
             self._watching = True
-            self._tasks.create_task(self._watch(), name="blocks")
+            self._start(self._watch(), "blocks")
 
     def _perform(self, action: Action, payload: Buffer) -> Sequence[Event]:
         """Carry out one action; returns what became of it, where that is known at once."""
@@ -247,7 +246,7 @@ class BlockExchange:
                 return self._ask(action)
             case Keep():
                 kept = self._keep(self._links[action.source], action, payload)
-                self._tasks.create_task(kept, name=f"keep {short(action.digest)}")
+                self._start(kept, f"keep {short(action.digest)}")
             case LookForSources(seeker=number) if number in self._seekers:
                 links = dict.fromkeys(self._seekers[number].sources())
                 seen = tuple(Source(number=self._number(link), peer=link.peer) for link in links)
@@ -284,7 +283,14 @@ class BlockExchange:
             return
         self._feed(BlockWrong(source=action.source, digest=action.digest))
         _log.warning("link closed: a block with another hash", peer=link.peer, block=short(action.digest))
-        await link.aclose(f"its block {short(action.digest)} has another hash")
+        await link.aclose(f"your block {short(action.digest)} has another hash", CloseCode.PROTOCOL)
+
+    def _start(self, work: Coroutine[None, None, None], name: str) -> None:
+        """Start a task, unless the node is going down already: then nobody waits for it."""
+        try:
+            self._tasks.create_task(work, name=name)
+        except RuntimeError:
+            work.close()
 
     async def _watch(self) -> None:
         """Tick the machine at its deadlines, as long as it has one."""
@@ -296,30 +302,3 @@ class BlockExchange:
             except TimeoutError:
                 self._feed(Tick())
         self._watching = False
-
-    # Giving.
-
-    def _requested(self, link: Link, request: BlockRequest) -> None:
-        serving = self._serving.setdefault(link, _Serving())
-        if len(serving.requests) >= MAX_REQUESTS_WAITING:
-            raise RemoteProtocolError(f"it asked for more than {MAX_REQUESTS_WAITING} blocks at once")
-        serving.requests.append(request)
-        if serving.busy < SERVED_AT_ONCE:
-            serving.busy += 1
-            self._tasks.create_task(self._serve(link, serving), name=f"give blocks to {short(link.peer)}")
-
-    async def _serve(self, link: Link, serving: _Serving) -> None:
-        try:
-            while serving.requests:
-                request = serving.requests.popleft()
-                name = Digest(request.digest)
-                data = await asyncio.get_running_loop().run_in_executor(None, self.store.get, name)
-                if data is None:
-                    sending = link.post(BlockMissing(request=request.request))
-                else:
-                    sending = link.post(BlockReply(request=request.request), data)
-                await sending.wait()
-        except LinkLostError:
-            serving.requests.clear()
-        finally:
-            serving.busy -= 1

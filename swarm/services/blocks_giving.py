@@ -1,0 +1,76 @@
+"""Gives blocks to the peers that ask for them.
+
+What is given away is bounded per link, so that a flood of requests costs the link that it comes from, and no
+other.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Final
+
+from swarm.data.blocks import Blocks
+from swarm.errors import LinkLostError, RemoteProtocolError, RemoteRefusalError
+from swarm.ids import Digest, short
+from swarm.net.link import Link
+from swarm.wire.messages.blocks import BlockMissing, BlockReply, BlockRequest
+
+MAX_REQUESTS_WAITING: Final = 64
+"""Requests that one link may have waiting here; ours never has more than eight open."""
+
+SERVED_AT_ONCE: Final = 2
+"""Blocks per link that are read or being sent at a time: one on the wire while the next is read."""
+
+Start = Callable[[Coroutine[None, None, None], str], None]
+"""Starts a task of this name."""
+
+
+class _Serving:
+    """What one link has asked of us and has not got yet."""
+
+    def __init__(self) -> None:
+        self.requests: deque[BlockRequest] = deque()
+        self.busy = 0
+
+
+class BlockGiving:
+    """The giving half of a block exchange."""
+
+    def __init__(self, store: Blocks, start: Start) -> None:
+        self._store = store
+        self._start = start
+        self._serving: dict[Link, _Serving] = {}
+
+    def requested(self, link: Link, request: BlockRequest) -> None:
+        """Answer a request in its turn; raises RemoteProtocolError where there are too many."""
+        serving = self._serving.setdefault(link, _Serving())
+        if len(serving.requests) >= MAX_REQUESTS_WAITING:
+            raise RemoteProtocolError(f"it asked for more than {MAX_REQUESTS_WAITING} blocks at once")
+        serving.requests.append(request)
+        if serving.busy < SERVED_AT_ONCE:
+            serving.busy += 1
+            self._start(self._serve(link, serving), f"give blocks to {short(link.peer)}")
+
+    def on_down(self, link: Link) -> None:
+        """A link has ended: forget what it wanted."""
+        serving = self._serving.pop(link, None)
+        if serving is not None:
+            serving.requests.clear()
+
+    async def _serve(self, link: Link, serving: _Serving) -> None:
+        try:
+            while serving.requests:
+                request = serving.requests.popleft()
+                name = Digest(request.digest)
+                data = await asyncio.get_running_loop().run_in_executor(None, self._store.get, name)
+                if data is None:
+                    sending = link.post(BlockMissing(request=request.request))
+                else:
+                    sending = link.post(BlockReply(request=request.request), data)
+                with suppress(RemoteRefusalError):  # it has the block from elsewhere by now
+                    await sending.wait()
+        except LinkLostError:
+            serving.requests.clear()
+        finally:
+            serving.busy -= 1
