@@ -395,6 +395,9 @@ class Node(Handlers):
 
     def on_offer(self, link: Link, message: Message, size: int) -> str:
         """A payload begins."""
+        unwanted = self.exchange.on_offer(link, message, size)
+        if unwanted:
+            return unwanted
         for service in self._services:
             refusal = service.offer(link.peer, message, size)
             if refusal:
