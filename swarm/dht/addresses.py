@@ -9,6 +9,8 @@ from typing import Final, Literal
 
 from swarm.errors import MisuseError, RemoteProtocolError
 
+Family = Literal["IPv4", "IPv6"]
+
 _PORT_BYTES: Final = 2
 _PACKED_LENGTHS: Final = (4 + _PORT_BYTES, 16 + _PORT_BYTES)
 
@@ -31,7 +33,7 @@ class Address:
         return cls(str(_parsed(host)), port)
 
     @property
-    def family(self) -> Literal["IPv4", "IPv6"]:
+    def family(self) -> Family:
         """The address family, as people call it."""
         return "IPv4" if _parsed(self.host).version == 4 else "IPv6"
 
@@ -49,6 +51,11 @@ class Address:
         if isinstance(ip, ipaddress.IPv4Address):
             return not ip.is_reserved
         return not ip.is_link_local or ip.scope_id is not None
+
+    @property
+    def is_global(self) -> bool:
+        """Whether the address is one of the internet's, and not of some network's own."""
+        return _parsed(self.host).is_global
 
     @property
     def is_link_local(self) -> bool:

@@ -52,11 +52,14 @@ class Answering:
                 assert_never(question)
 
     def _nodes(self, question: FindNodes, asker: Contact) -> Nodes:
-        near = self._table.closest(question.target, 2 * K, answering=True)
+        reachable = {"IPv4": question.ipv4, "IPv6": question.ipv6}
         passable = (
             NodeAddress(contact.id, contact.address.pack())
-            for contact in near
-            if contact.id != asker.id and may_pass(contact.address, between=asker.address)
+            for contact in self._table.by_distance(question.target)
+            if not contact.silences
+            and contact.id != asker.id
+            and reachable[contact.address.family]
+            and may_pass(contact.address, between=asker.address)
         )
         return Nodes(tuple(itertools.islice(passable, K)))
 

@@ -4,6 +4,7 @@ import asyncio
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum, auto
 
 from swarm.clock import Clock
 from swarm.dht.addresses import Address
@@ -17,11 +18,15 @@ from swarm.dht.table import Contact
 from swarm.errors import RemoteProtocolError, RemoteTimeoutError
 from swarm.identity.keys import PrivateKey
 
-Transmit = Callable[[Datagram, Envelope, Address], None]
+Transmit = Callable[[Datagram, Envelope, Address], bool]
 
 
 class ItselfError(RemoteTimeoutError):
     """The address that was asked is this node's own."""
+
+
+class NoRouteError(RemoteTimeoutError):
+    """There is no way from here to the address that was to be asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,21 +45,22 @@ class Answered:
     answer: Answer
 
 
-class _Itself:
-    """What a node hears that asks its own address."""
+class _Ending(Enum):
+    """How a call ends without an answer."""
+
+    SILENCE = auto()
+    ITSELF = auto()
+    NO_ROUTE = auto()
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Call:
-    """One request until its outcome; None as the outcome stands for silence.
-
-    ``transmissions`` counts the datagrams since the last sign of life.
-    """
+    """One request until its outcome. ``transmissions`` counts the datagrams since the last sign of life."""
 
     target: Target
     question: Question
     on_doubt: Callable[[], None] | None
-    outcome: asyncio.Future[Answered | _Itself | None]
+    outcome: asyncio.Future[Answered | _Ending]
     started: float
     contact: Contact | None
     message: bytes = field(default_factory=lambda: secrets.token_bytes(MESSAGE_ID_BYTES))
@@ -82,7 +88,7 @@ class _Call:
             if timer is not None:
                 timer.cancel()
 
-    def settle(self, outcome: Answered | _Itself | None) -> None:
+    def settle(self, outcome: Answered | _Ending) -> None:
         """End the wait. The first outcome counts; a caller that was cancelled hears none."""
         self.stop_timers()
         if not self.outcome.done():
@@ -92,7 +98,7 @@ class _Call:
 class Calls:
     """The asking side of a node, which says of itself whether it is ``storing`` for others.
 
-    ``transmit`` sends one datagram at once and never blocks.
+    ``transmit`` sends one datagram at once, never blocks, and says whether there is a way to the address.
     """
 
     def __init__(
@@ -126,7 +132,8 @@ class Calls:
 
         ``on_doubt`` is called when the answer is late, at the first timeout or before. Raises
         RemoteTimeoutError after the last wait, 0.6 to 3 seconds from the start (twice that where it first
-        wanted a proof), and ItselfError where the address is our own.
+        wanted a proof); at once NoRouteError where it cannot be reached from here, and ItselfError where
+        the address is our own.
         """
         call = _Call(
             target=target,
@@ -142,14 +149,16 @@ class Calls:
             self._request(call)
             outcome = await call.outcome
         finally:
-            call.settle(None)
+            call.settle(_Ending.SILENCE)
             del self._calls[call.message]
         match outcome:
             case Answered():
                 return outcome
-            case _Itself():
+            case _Ending.ITSELF:
                 raise ItselfError(f"{target.address} is this node itself")
-            case None:
+            case _Ending.NO_ROUTE:
+                raise NoRouteError(f"there is no {target.address.family} from here to {target.address}")
+            case _Ending.SILENCE:
                 raise RemoteTimeoutError(f"{target.address} does not answer")
 
     def _request(self, call: _Call) -> None:
@@ -167,8 +176,10 @@ class Calls:
         )
         call.transmissions += 1
         call.sent = self._clock.elapsed()
-        self._transmit(request, envelope, call.target.address)
-        self._wait(call)
+        if self._transmit(request, envelope, call.target.address):
+            self._wait(call)
+        else:
+            call.settle(_Ending.NO_ROUTE)
 
     def _wait(self, call: _Call) -> None:
         known = call.contact is not None and call.contact.round_trip.smoothed is not None
@@ -186,13 +197,13 @@ class Calls:
             return
         self.unanswered += 1
         self._contacts.silent(call.target.node, call.target.address, since=call.started)
-        call.settle(None)
+        call.settle(_Ending.SILENCE)
 
     def on_own(self, request: Request) -> None:
         """A request of our own came back to us: the address that it went to is ours."""
         call = self._calls.get(request.message)
         if call is not None:
-            call.settle(_Itself())
+            call.settle(_Ending.ITSELF)
 
     def on_reply(self, reply: Reply, opened: Opened, address: Address) -> None:
         """Take an answer; raises RemoteProtocolError where nobody asked, or the proof is missing or bad."""
@@ -247,4 +258,4 @@ class Calls:
     def close(self) -> None:
         """End all calls as if unanswered."""
         for call in self._calls.values():
-            call.settle(None)
+            call.settle(_Ending.SILENCE)

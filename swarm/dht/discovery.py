@@ -213,7 +213,7 @@ class Discovery:
     async def _open(self, port: int) -> None:
         endpoint = await self._network.open(self._config.listen, port, self._node.protocol.on_datagram)
         self._endpoint = endpoint
-        self._node.protocol.send = endpoint.send
+        self._node.protocol.endpoint = endpoint
 
     async def _tick(self) -> None:
         """Drop expired records, and open a lost socket anew on the port that others know."""

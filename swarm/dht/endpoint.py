@@ -10,7 +10,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, Protocol, cast
 
-from swarm.dht.addresses import Address, resolve
+from swarm.clock import elapsed
+from swarm.dht.addresses import Address, Family, resolve
 from swarm.errors import FailureError, MisuseError
 from swarm.log import get_log
 
@@ -19,6 +20,15 @@ Receive = Callable[[bytes, Address], None]
 _log = get_log(__name__)
 _PORT_ATTEMPTS: Final = 8
 """Ports the system may offer for one family that are taken in the other, before we give up."""
+
+_ROUTE_SECONDS: Final = 60.0
+"""How long the answer to "is there a route" is believed: laptops move."""
+
+_ANYBODY: Final[dict[Family, Address]] = {
+    "IPv4": Address.of("192.0.2.1", 9),
+    "IPv6": Address.of("2001:db8::1", 9),
+}
+"""Addresses for documentation (RFC 5737, RFC 3849), to ask the system for a route to."""
 
 _NO_FAMILY: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT})
 
@@ -32,12 +42,20 @@ class Endpoint(Protocol):
         ...
 
     @property
+    def families(self) -> frozenset[Family]:
+        """The address families whose addresses are of use here."""
+        ...
+
+    @property
     def is_sound(self) -> bool:
         """Whether it is still able to receive; one that is not should be closed and opened anew."""
         ...
 
-    def send(self, data: bytes, address: Address) -> None:
-        """Send one datagram, or lose it: never blocks, never raises."""
+    def send(self, data: bytes, address: Address) -> bool:
+        """Send one datagram, or lose it: never blocks, never raises.
+
+        False where there is no way from here to ``address``, such as a family that this machine lacks.
+        """
         ...
 
     def close(self) -> None:
@@ -77,7 +95,7 @@ class UdpNetwork:
 
 async def _one_a_family(hosts: tuple[str, ...], port: int) -> list[Address]:
     """The addresses to bind: of each host the first of each family that no host before it has."""
-    chosen: dict[str, Address] = {}
+    chosen: dict[Family, Address] = {}
     for host in hosts:
         before = len(chosen)
         try:
@@ -95,10 +113,11 @@ async def _one_a_family(hosts: tuple[str, ...], port: int) -> list[Address]:
 
 class _UdpEndpoint:
     def __init__(self) -> None:
-        self._transports: dict[str, asyncio.DatagramTransport] = {}
+        self._transports: dict[Family, asyncio.DatagramTransport] = {}
         self._sound = True
         self._closed = False
         self._port = 0
+        self._routes: dict[Family, tuple[float, bool]] = {}
 
     def add(self, transport: asyncio.DatagramTransport) -> None:
         host, port = transport.get_extra_info("sockname")[:2]
@@ -118,10 +137,30 @@ class _UdpEndpoint:
     def is_sound(self) -> bool:
         return self._sound
 
-    def send(self, data: bytes, address: Address) -> None:
+    def send(self, data: bytes, address: Address) -> bool:
         transport = self._transports.get(address.family)
-        if transport is not None and not transport.is_closing():
-            transport.sendto(data, _sockaddr(address))
+        if transport is None or transport.is_closing():
+            return False
+        if address.is_global and not self._has_route(address.family):
+            return False
+        transport.sendto(data, _sockaddr(address))
+        return True
+
+    @property
+    def families(self) -> frozenset[Family]:
+        routed = frozenset(family for family in self._transports if self._has_route(family))
+        return routed or frozenset(self._transports)
+
+    def _has_route(self, family: Family) -> bool:
+        """Whether the machine has a way to the internet of this family, as of a minute ago at most.
+
+        Many have IPv6 addresses and no IPv6; without this, each lookup waits for what cannot arrive.
+        """
+        now = elapsed()
+        known = self._routes.get(family)
+        if known is None or now - known[0] > _ROUTE_SECONDS:
+            known = self._routes[family] = (now, _probe_route(family))
+        return known[1]
 
     def close(self) -> None:
         self._closed = True
@@ -165,6 +204,22 @@ def _sockaddr(address: Address) -> tuple[str, int] | tuple[str, int, int, int]:
     return host, address.port, 0, int(zone or 0)
 
 
+def _probe_route(family: Family) -> bool:
+    """Whether the system knows where to send what is for the internet; sends nothing."""
+    address = _ANYBODY[family]
+    with _socket(family) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(_sockaddr(address))
+        except OSError:
+            return False
+    return True
+
+
+def _socket(family: Family) -> socket.socket:
+    return socket.socket(socket.AF_INET if family == "IPv4" else socket.AF_INET6, socket.SOCK_DGRAM)
+
+
 def _bind_all(addresses: list[Address]) -> list[socket.socket]:
     """Bound sockets, one for each address, on one port."""
     attempts = _PORT_ATTEMPTS if addresses[0].port == 0 else 1
@@ -199,10 +254,9 @@ def _bind_once(addresses: list[Address]) -> list[socket.socket]:
 
 
 def _bind(address: Address) -> socket.socket:
-    family = socket.AF_INET if address.family == "IPv4" else socket.AF_INET6
-    bound = socket.socket(family, socket.SOCK_DGRAM)
+    bound = _socket(address.family)
     try:
-        if family == socket.AF_INET6:
+        if address.family == "IPv6":
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         bound.setblocking(False)
         bound.bind(_sockaddr(address))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from swarm.clock import Clock
-from swarm.dht.addresses import Address, resolve, split_host_port
-from swarm.dht.calls import Calls, ItselfError, Target
+from swarm.dht.addresses import Address, Family, resolve, split_host_port
+from swarm.dht.calls import Calls, ItselfError, NoRouteError, Target
 from swarm.dht.messages import Ping
 from swarm.errors import FailureError, RemoteTimeoutError
 
@@ -21,8 +21,6 @@ _LONGEST_PAUSE_SECONDS: Final = 1.0
 
 _REMEMBERED: Final = "remembered contact"
 
-Family = Literal["IPv4", "IPv6", ""]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeedAttempt:
@@ -30,7 +28,7 @@ class SeedAttempt:
 
     seed: str
     address: str
-    family: Family
+    family: Family | Literal[""]
     answered: bool
     answer: str
     """In words: which peer answered, or why nobody did."""
@@ -143,7 +141,11 @@ class Joining:
                 attempt.is_itself = True
                 attempt.answer = "is this node itself"
                 break
+            except NoRouteError:
+                attempt.answer = f"there is no {target.address.family} from here"
+                await asyncio.sleep(pause)
             except RemoteTimeoutError:
+                attempt.answer = "no answer"
                 await asyncio.sleep(pause)
             else:
                 attempt.answered = True

@@ -61,6 +61,8 @@ class Lookup:
         self._own = protocol.node
         self._table = table
         self._target = target
+        families = protocol.families
+        self._question = FindNodes(target, "IPv4" in families, "IPv6" in families)
         self._k = k
         self._candidates: list[_Candidate] = []
         self._addresses: dict[bytes, set[Address]] = {}
@@ -124,7 +126,7 @@ class Lookup:
 
         target = Target(node=candidate.node, address=candidate.address)
         try:
-            answered = await self._calls.call(target, FindNodes(self._target), on_doubt=doubt)
+            answered = await self._calls.call(target, self._question, on_doubt=doubt)
             self._take(candidate, answered)
         except (RemoteTimeoutError, RemoteProtocolError):
             candidate.state = _State.FAILED

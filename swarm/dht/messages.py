@@ -52,9 +52,11 @@ class Ping(_Body, frozen=True, tag=1):
 
 
 class FindNodes(_Body, frozen=True, tag=2):
-    """Which nodes do you know closest to ``target``?"""
+    """Which nodes do you know closest to ``target``, at addresses of the families that I can reach?"""
 
     target: Id
+    ipv4: bool
+    ipv6: bool
 
 
 class FindRecords(_Body, frozen=True, tag=3):

@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Callable
 
 from swarm.clock import Clock
-from swarm.dht.addresses import Address
+from swarm.dht.addresses import Address, Family
 from swarm.dht.calls import Calls
 from swarm.dht.contacts import Contacts
+from swarm.dht.endpoint import Endpoint
 from swarm.dht.messages import (
     Answer,
     Challenge,
@@ -42,8 +43,8 @@ _log = get_log(__name__)
 class Protocol:
     """One node's exchange of datagrams; ``calls`` asks, ``answer`` gives proven contacts their answers.
 
-    ``answer`` raises RemoteProtocolError where a question deserves none. ``send`` takes one datagram and
-    never blocks; while it is None, nothing is sent.
+    ``answer`` raises RemoteProtocolError where a question deserves none. While ``endpoint`` is None, nothing
+    is sent.
     """
 
     def __init__(
@@ -67,11 +68,16 @@ class Protocol:
             transmit=self._transmit,
         )
         self.counts: Counter[str] = Counter()
-        self.send: Callable[[bytes, Address], None] | None = None
+        self.endpoint: Endpoint | None = None
         self._key = key
         self._storing = storing
         self._answer = answer
         self._cookies = Cookies(clock)
+
+    @property
+    def families(self) -> frozenset[Family]:
+        """The address families that can be reached from here."""
+        return self.endpoint.families if self.endpoint is not None else frozenset()
 
     def on_datagram(self, data: bytes, address: Address) -> None:
         """Take one datagram from ``address``. Never raises, whatever the bytes."""
@@ -144,12 +150,14 @@ class Protocol:
         )
         return make_proof(self._key, statement)
 
-    def _transmit(self, datagram: Datagram, envelope: Envelope, address: Address) -> None:
-        if self.send is not None:
-            self.counts["sent"] += 1
-            self.send(self.sealer.seal(encode_body(datagram), envelope), address)
+    def _transmit(self, datagram: Datagram, envelope: Envelope, address: Address) -> bool:
+        """Whether there is a way from here to ``address``; the datagram may be lost on it all the same."""
+        if self.endpoint is None:
+            return False
+        self.counts["sent"] += 1
+        return self.endpoint.send(self.sealer.seal(encode_body(datagram), envelope), address)
 
     def close(self) -> None:
         """Stop sending, and end the calls under way as if unanswered."""
-        self.send = None
+        self.endpoint = None
         self.calls.close()

@@ -7,7 +7,8 @@ are the exact k closest; nothing is sent from here, so no task is left without a
 clock's.
 """
 
-import heapq
+import itertools
+from collections.abc import Iterator
 from typing import Final
 
 from kademlia.node import Node
@@ -120,27 +121,24 @@ class Table(RoutingTable):  # type: ignore[misc]  # the library has no types
         """All contacts, without replacements."""
         return [contact for bucket in self.buckets for contact in bucket.get_nodes()]
 
-    def closest(self, target: bytes, k: int | None = None, *, answering: bool = False) -> list[Contact]:
-        """The ``k`` contacts closest to ``target``, closest first, the target itself included.
+    def by_distance(self, target: bytes) -> Iterator[Contact]:
+        """All contacts, the closest to ``target`` first, itself included; sorted only as far as is read.
 
-        With ``answering``, those that left their last call unanswered are passed over. Exact: ranges are
-        aligned, so every member of one bucket is closer to ``target`` than any of the next.
+        Exact: ranges are aligned, so every member of one bucket is closer than any of the next.
         """
-        k = k or self.ksize
         number = int.from_bytes(target, "big")
-        found: list[Contact] = []
         for bucket in sorted(self.buckets, key=lambda bucket: _range_distance(bucket, number)):
-            found += [node for node in bucket.get_nodes() if not (answering and node.silences)]
-            if len(found) >= k:
-                break
-        return heapq.nsmallest(k, found, key=lambda contact: contact.long_id ^ number)
+            yield from sorted(bucket.get_nodes(), key=lambda contact: contact.long_id ^ number)
+
+    def closest(self, target: bytes, k: int | None = None) -> list[Contact]:
+        """The ``k`` contacts closest to ``target``, closest first, the target itself included."""
+        return list(itertools.islice(self.by_distance(target), k or self.ksize))
 
     def find_neighbors(self, node: Node, k: int | None = None, exclude: Node | None = None) -> list[Contact]:
         """The exact k closest to ``node``, without itself and without ``exclude``."""
-        k = k or self.ksize
         unwanted = {node.id} | ({exclude.id} if exclude is not None else set())
-        closest = self.closest(node.id, k + len(unwanted))
-        return [contact for contact in closest if contact.id not in unwanted][:k]
+        wanted = (contact for contact in self.by_distance(node.id) if contact.id not in unwanted)
+        return list(itertools.islice(wanted, k or self.ksize))
 
     def looked_up(self, target: bytes) -> None:
         """A lookup of ``target`` has ended: its bucket is fresh."""

@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import Callable
 
-from swarm.dht.addresses import Address
+from swarm.dht.addresses import Address, Family
 from swarm.errors import FailureError
 
 Receive = Callable[[bytes, Address], None]
@@ -82,11 +82,18 @@ class MemoryEndpoint:
         """The port that all addresses share."""
         return self._addresses[0].port
 
-    def send(self, data: bytes, address: Address) -> None:
-        """Send from the address of the same family; lost where there is none."""
+    @property
+    def families(self) -> frozenset[Family]:
+        """The families of its addresses."""
+        return frozenset(address.family for address in self._addresses)
+
+    def send(self, data: bytes, address: Address) -> bool:
+        """Send from the address of the same family; False where there is none."""
         source = next((own for own in self._addresses if own.family == address.family), None)
-        if source is not None and not self._closed and self.is_sound:
-            self._network.transmit(data, source, address)
+        if source is None or self._closed or not self.is_sound:
+            return False
+        self._network.transmit(data, source, address)
+        return True
 
     def close(self) -> None:
         """Neither send nor receive any more."""

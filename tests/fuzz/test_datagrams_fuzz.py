@@ -46,10 +46,23 @@ class Target:
             OWN, clock=self.clock, table=self.table, storing=True, answer=answering.answer
         )
         self.protocol.sealer.set_epoch(1, EPOCH_KEY)
-        self.protocol.send = lambda data, address: self.sent.append(data)
+        self.protocol.endpoint = self
         self.sent: list[bytes] = []
         self.member = Sealer(node_id(MEMBER.public), clock=self.clock)
         self.member.set_epoch(1, EPOCH_KEY)
+
+    port = 7423
+    is_sound = True
+    families = frozenset({"IPv4"})
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def send(self, data: bytes, address: Address) -> bool:
+        """The endpoint of the node: keeps what it sends."""
+        assert address == THERE
+        self.sent.append(data)
+        return True
 
     def deliver(self, body: bytes) -> bytes:
         sealed = self.member.seal(body, self.member.best(None))
@@ -126,7 +139,7 @@ def test_a_members_nonsense_of_any_shape_breaks_nothing(fields: list[Any], tag: 
 
 questions = st.one_of(
     st.just([1]),
-    st.tuples(st.just(2), ids),
+    st.tuples(st.just(2), ids, st.booleans(), st.booleans()),
     st.tuples(st.just(3), ids, st.binary(max_size=720), st.binary(max_size=28), st.binary(max_size=20)),
     st.tuples(st.just(4), ids, st.lists(st.binary(max_size=300), min_size=1, max_size=3)),
 )

@@ -92,7 +92,7 @@ class Bare:
 
     async def open(self) -> "Bare":
         endpoint = await self._network.open((self.address.host,), 7423, self.protocol.on_datagram)
-        self.protocol.send = endpoint.send
+        self.protocol.endpoint = endpoint
         return self
 
 

@@ -1,3 +1,4 @@
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -57,7 +58,7 @@ def test_the_k_closest_are_named_closest_first(
     for number in range(1, 60):
         scene.table.add_contact(make_contact(bytes([number]) * 20))
     scene.table.add_contact(asker)
-    answer = scene.answering.answer(FindNodes(KEY), asker)
+    answer = scene.answering.answer(FindNodes(KEY, True, True), asker)
     assert isinstance(answer, Nodes)
     listed = [contact.id for contact in scene.table.contacts() if contact is not asker]
     expected = sorted(listed, key=lambda node: distance(node, KEY))[:K]
@@ -74,11 +75,11 @@ def test_the_silent_and_what_means_another_host_elsewhere_are_not_named(
     good = make_contact(b"\x04" * 20)
     for contact in (silent, loopback, link_local, good):
         scene.table.add_contact(contact)
-    answer = scene.answering.answer(FindNodes(KEY), asker)
+    answer = scene.answering.answer(FindNodes(KEY, True, True), asker)
     assert isinstance(answer, Nodes)
     assert [entry.node for entry in answer.nodes] == [good.id]
     near = make_contact(b"\xbb" * 20, host="127.0.0.1")
-    answer = scene.answering.answer(FindNodes(KEY), near)
+    answer = scene.answering.answer(FindNodes(KEY, True, True), near)
     assert isinstance(answer, Nodes)
     assert {entry.node for entry in answer.nodes} == {good.id, loopback.id}
 
@@ -88,11 +89,25 @@ def test_contacts_of_either_family_fit_into_one_datagram(
 ) -> None:
     for number in range(1, 60):
         scene.table.add_contact(make_contact(bytes([number]) * 20, host=f"2001:db8::{number}"))
-    answer = scene.answering.answer(FindNodes(KEY), asker)
+    answer = scene.answering.answer(FindNodes(KEY, True, True), asker)
     assert isinstance(answer, Nodes)
     assert len(answer.nodes) == K
     reply = Reply(message=bytes(16), storing=True, proof=Proof(bytes(32), bytes(64)), answer=answer)
     assert len(encode_body(reply)) <= MAX_BODY_BYTES
+
+
+def test_only_families_that_the_asker_can_reach_are_named(
+    scene: Scene, asker: Contact, make_contact: Callable[..., Contact]
+) -> None:
+    for number in range(1, 60):
+        host = f"2001:db8::{number}" if number < 40 else f"10.1.0.{number}"
+        scene.table.add_contact(make_contact(bytes([number]) * 20, host=host))
+    for ipv4, ipv6 in itertools.product((True, False), repeat=2):
+        answer = scene.answering.answer(FindNodes(bytes(20), ipv4, ipv6), asker)
+        assert isinstance(answer, Nodes)
+        wanted = {length for length, yes in ((6, ipv4), (18, ipv6)) if yes}
+        assert {len(entry.address) for entry in answer.nodes} <= wanted
+        assert len(answer.nodes) == min(K, 20 * ipv4 + 39 * ipv6)
 
 
 def fill_storage(scene: Scene, make_record: Callable[..., bytes], count: int) -> list[bytes]:

@@ -209,6 +209,50 @@ def test_sending_where_no_one_listens_changes_nothing(run: Run) -> None:
     run(body())
 
 
+def test_it_says_where_there_is_no_way_to(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    probes: list[str] = []
+
+    def probe(family: str) -> bool:
+        probes.append(family)
+        return False
+
+    async def body() -> None:
+        endpoint, _ = await opened("127.0.0.1")
+        here = Address.of("127.0.0.1", endpoint.port)
+        assert endpoint.send(b"", here)
+        assert not endpoint.send(b"", Address.of("::1", endpoint.port))
+        monkeypatch.setattr(module, "_probe_route", probe)
+        for _ in range(3):
+            assert not endpoint.send(b"", Address.of("8.8.8.8", 9))
+            assert endpoint.send(b"", here)
+        assert probes == ["IPv4"]
+        assert endpoint.families == {"IPv4"}
+        endpoint.close()
+        assert not endpoint.send(b"", here)
+
+    run(body())
+
+
+def test_only_families_with_a_route_are_of_use(
+    run: Run, monkeypatch: pytest.MonkeyPatch, loopbacks: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(module, "_probe_route", lambda family: family == "IPv4")
+
+    async def body() -> None:
+        both, _ = await opened(*loopbacks)
+        assert both.families == {"IPv4"}
+        both.close()
+
+    run(body())
+
+
+def test_the_system_is_asked_for_a_route_without_sending(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_ANYBODY", {"IPv4": Address.of("127.0.0.1", 9)})
+    assert module._probe_route("IPv4")
+    monkeypatch.setattr(module, "_ANYBODY", {"IPv4": Address.of("255.255.255.255", 9)})
+    assert not module._probe_route("IPv4")
+
+
 def test_a_socket_that_the_system_takes_away_is_noticed(run: Run) -> None:
     async def body() -> None:
         endpoint, _ = await opened("127.0.0.1")

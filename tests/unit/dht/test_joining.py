@@ -80,8 +80,8 @@ def test_when_nobody_answers_the_verdict_is_one_line_that_names_each(run: Run) -
         assert scene.clock.elapsed() - started == pytest.approx(10.0)
         sentence = str(raised.value)
         assert "\n" not in sentence
-        assert "10.0.0.77:7423, IPv4" in sentence
-        assert "[2001:db8::7]:7423, IPv6" in sentence
+        assert "10.0.0.77:7423, IPv4): no answer" in sentence
+        assert "[2001:db8::7]:7423, IPv6): there is no IPv6 from here" in sentence
         assert "1 remembered contacts: no answer" in sentence
         assert "clock" in sentence
 

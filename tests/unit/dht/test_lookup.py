@@ -237,6 +237,22 @@ def test_a_liar_that_invents_nodes_without_end_does_not_hold_a_lookup_for_ever(
     run(body)
 
 
+def test_nodes_of_a_family_that_we_lack_cost_no_time(run: Run) -> None:
+    async def body(scene: Scene) -> None:
+        for number in range(40):
+            node = near_target(random.Random(number))
+            address = Address.of(f"2001:db8::{number + 1:x}", 7423)
+            contact = Contact(node, address, boot=bytes(8), storing=True)
+            for known_by in scene.nodes:
+                known_by.table.add_contact(contact)
+        found, seconds = await scene.look_up()
+        assert set(found) <= {node.table.node.id for node in scene.nodes}
+        assert len(found) == K
+        assert seconds < 0.5
+
+    run(body)
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "224.0.0.1", "255.255.255.255"])  # noqa: S104
 def test_a_liar_cannot_make_us_send_to_our_own_machine_or_to_many(
     run: Run, make_insider: Any, host: str

@@ -44,7 +44,7 @@ CHALLENGE = Challenge(message=MESSAGE, storing=True, cookie=COOKIE, proof=PROOF)
 
 LARGEST: list[Datagram] = [
     request(Ping()),
-    request(FindNodes(ID)),
+    request(FindNodes(ID, True, True)),
     request(FindRecords(ID, bytes(KNOWN_BYTES * MAX_KNOWN), bytes(CURSOR_BYTES), ID)),
     request(Store(ID, tuple(fill([bytes(MAX_RECORD_BYTES)] * 3)))),
     request(Store(ID, tuple(fill([bytes(60)] * 99)))),
@@ -70,7 +70,7 @@ def test_the_largest_of_each_kind_fits_into_a_datagram_and_comes_back(datagram: 
     assert encode_body(back) == body
 
 
-@pytest.mark.parametrize("question", [Ping(), FindNodes(ID), FindRecords(ID), Store(ID, (b"",))])
+@pytest.mark.parametrize("question", [Ping(), FindNodes(ID, True, True), FindRecords(ID), Store(ID, (b"",))])
 @pytest.mark.parametrize("proof", [None, PROOF])
 def test_no_request_is_smaller_than_a_challenge(question: Question, proof: Proof | None) -> None:
     assert (
@@ -83,9 +83,9 @@ def test_golden_bytes() -> None:
     assert encode_body(Reply(message=MESSAGE, storing=False, proof=None, answer=Pong())).hex() == (
         "9502c410" + MESSAGE.hex() + "c2c09105"
     )
-    assert encode_body(request(FindNodes(ID))).hex().startswith(
+    assert encode_body(request(FindNodes(ID, True, True))).hex().startswith(
         "9801c410" + MESSAGE.hex() + "c3c3c410" + COOKIE.hex() + "92c420" + "00" * 32 + "c440" + "00" * 64
-        + "9202c414" + ID.hex() + "c4"
+        + "9402c414" + ID.hex() + "c3c3c4"
     )  # fmt: skip
     assert encode_body(CHALLENGE).hex() == (
         "9503c410" + MESSAGE.hex() + "c3c410" + COOKIE.hex() + "92c420" + "00" * 32 + "c440" + "00" * 64

@@ -246,7 +246,7 @@ def test_a_node_whose_build_lacks_the_better_cipher_is_reached(run: Run) -> None
 def test_a_request_without_proof_gets_a_challenge_no_larger_than_itself(run: Run) -> None:
     async def body(scene: Scene) -> None:
         await scene.insider.open()
-        sent = scene.insider.send(ask(question=FindNodes(bytes(20))), scene.two.address)
+        sent = scene.insider.send(ask(question=FindNodes(bytes(20), True, True)), scene.two.address)
         await asyncio.sleep(1)
         [answer] = scene.insider.heard
         assert isinstance(answer, Challenge)
@@ -475,7 +475,7 @@ def test_contacts_are_named_as_closest_first_and_without_the_asker(run: Run, mak
         for other in others:
             await other.protocol.calls.call(scene.to_two(), Ping())
         target = others[0].table.node.id
-        answered = await others[1].protocol.calls.call(scene.to_two(), FindNodes(target))
+        answered = await others[1].protocol.calls.call(scene.to_two(), FindNodes(target, True, True))
         assert isinstance(answered.answer, Nodes)
         found = [entry.node for entry in answered.answer.nodes]
         assert found[0] == target

@@ -39,18 +39,9 @@ def test_closest_is_what_brute_force_finds(
         for k in (1, K, 3 * K):
             expected = sorted(listed, key=lambda node: distance(node, target))[:k]
             assert [contact.id for contact in table.closest(target, k)] == expected
-
-
-def test_closest_passes_over_those_that_do_not_answer_on_demand(
-    table: Table, make_contact: Callable[..., Contact]
-) -> None:
-    contacts = [make_contact(node) for node in ids(0, 10)]
-    for contact in contacts:
-        table.add_contact(contact)
-    contacts[3].silences = 1
-    assert contacts[3] in table.closest(OWN)
-    assert contacts[3] not in table.closest(OWN, answering=True)
-    assert len(table.closest(OWN, answering=True)) == 9
+        assert [one.id for one in table.by_distance(target)] == sorted(
+            listed, key=lambda node: distance(node, target)
+        )
 
 
 def test_the_librarys_view_of_neighbours_is_exact_too(

@@ -35,7 +35,7 @@ class Scene:
         node.protocol.sealer.set_epoch(1, self._epoch)
         host = f"10.0.{number // 250}.{number % 250 + 1}"
         endpoint = await self.network.open((host,), 7423, node.protocol.on_datagram)
-        node.protocol.send = endpoint.send
+        node.protocol.endpoint = endpoint
         return node
 
     def target(self, node: Node, number: int) -> Target:
