@@ -140,11 +140,10 @@ class Discovery:
 
         Begins with the remembered contacts, where there is nobody else.
         """
-        await self._rejoin()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._upkeep.hand_over())
             group.create_task(self._every(_TICK_SECONDS, self._tick))
-            group.create_task(self._every(_REJOIN_SECONDS, self._rejoin))
+            group.create_task(self._keep_in_touch())
             group.create_task(self._every(_MINUTE, self._publishing.refresh))
             group.create_task(self._every(_MINUTE, self._upkeep.ping_stale))
             group.create_task(self._every(_MINUTE, self._upkeep.refresh_buckets))
@@ -225,6 +224,10 @@ class Discovery:
             await self._open(self._endpoint.port)
         except FailureError as error:
             _log.warning("datagram socket still lost", reason=error)
+
+    async def _keep_in_touch(self) -> None:
+        await self._rejoin()
+        await self._every(_REJOIN_SECONDS, self._rejoin)
 
     async def _rejoin(self) -> None:
         """Where no contact is left, try the seeds and those we remember."""

@@ -52,13 +52,15 @@ class JoinReport:
         return f"{self.contacts} contacts after {self.elapsed:.1f} s; " + "; ".join(map(str, self.attempts))
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class _Attempt:
+    """``ended`` is None while it is still tried; ``hopeless`` ones are tried, but not waited for."""
+
     seed: str
     started: float
     address: Address | None = None
     answered: bool = False
-    is_itself: bool = False
+    hopeless: bool = False
     answer: str = "no answer"
     ended: float | None = None
 
@@ -84,53 +86,59 @@ class Joining:
         places = [(seed, *split_host_port(seed)) for seed in dict.fromkeys(seeds)]
         self._remembered = len(remembered)
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._try_seed(*place)) for place in places]
-            tasks += [group.create_task(self._try_remembered(target)) for target in remembered]
-            for task in tasks:
-                task.add_done_callback(lambda _: self._progress.set())
-            await self._wait(tasks)
+            tasks = [
+                group.create_task(self._try_seed(self._attempt(seed), host, port))
+                for seed, host, port in places
+            ]
+            tasks += [
+                group.create_task(self._knock(self._attempt(_REMEMBERED, target.address), target))
+                for target in remembered
+            ]
+            await self._wait()
             for task in tasks:
                 task.cancel()
-        if self._attempts and not any(one.answered or one.is_itself for one in self._attempts):
+        if self._attempts and all(one.ended is None for one in self._attempts):
             raise FailureError(self._verdict())
         return tuple(map(self._report, self._attempts))
 
-    async def _wait(self, tasks: list[asyncio.Task[None]]) -> None:
-        def is_settled() -> bool:
-            return all(task.done() for task in tasks)
+    def _attempt(self, seed: str, address: Address | None = None) -> _Attempt:
+        attempt = _Attempt(seed=seed, started=self._clock.elapsed(), address=address)
+        self._attempts.append(attempt)
+        return attempt
 
+    async def _wait(self) -> None:
         async def until(condition: Callable[[], bool]) -> None:
             while not condition():
                 self._progress.clear()
                 await self._progress.wait()
 
+        def is_over() -> bool:
+            return all(one.ended is not None for one in self._attempts)
+
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._deadline):
-                await until(lambda: is_settled() or any(one.answered for one in self._attempts))
+                await until(lambda: is_over() or any(one.answered for one in self._attempts))
             async with asyncio.timeout(GRACE_SECONDS):
-                await until(is_settled)
+                await until(lambda: all(one.hopeless or one.ended is not None for one in self._attempts))
 
-    async def _try_seed(self, seed: str, host: str, port: int) -> None:
-        lookup = _Attempt(seed=seed, started=self._clock.elapsed(), answer="no answer from the name server")
-        self._attempts.append(lookup)
+    async def _try_seed(self, attempt: _Attempt, host: str, port: int) -> None:
+        """Replace ``attempt`` by one for each address of its seed, once they are known."""
+        attempt.answer = "no answer from the name server"
         for pause in _pauses():
             try:
                 found = await resolve(host, port)
                 break
             except OSError as error:
-                lookup.answer = f"does not resolve ({error.strerror or error})"
+                attempt.hopeless = True
+                attempt.answer = f"does not resolve ({error.strerror or error})"
+                self._progress.set()
                 await asyncio.sleep(pause)
-        place = self._attempts.index(lookup)
-        attempts = [_Attempt(seed=seed, started=lookup.started, address=address) for address in found]
+        place = self._attempts.index(attempt)
+        attempts = [_Attempt(seed=attempt.seed, started=attempt.started, address=one) for one in found]
         self._attempts[place : place + 1] = attempts
         async with asyncio.TaskGroup() as group:
-            for attempt, address in zip(attempts, found, strict=True):
-                group.create_task(self._knock(attempt, Target(node=None, address=address)))
-
-    async def _try_remembered(self, target: Target) -> None:
-        attempt = _Attempt(seed=_REMEMBERED, started=self._clock.elapsed(), address=target.address)
-        self._attempts.append(attempt)
-        await self._knock(attempt, target)
+            for one, address in zip(attempts, found, strict=True):
+                group.create_task(self._knock(one, Target(node=None, address=address)))
 
     async def _knock(self, attempt: _Attempt, target: Target) -> None:
         """Ask until somebody answers, with growing pauses; ends by being cancelled where nobody does."""
@@ -138,19 +146,20 @@ class Joining:
             try:
                 answered = await self._calls.call(target, Ping())
             except ItselfError:
-                attempt.is_itself = True
                 attempt.answer = "is this node itself"
                 break
             except NoRouteError:
+                attempt.hopeless = True
                 attempt.answer = f"there is no {target.address.family} from here"
-                await asyncio.sleep(pause)
             except RemoteTimeoutError:
+                attempt.hopeless = False
                 attempt.answer = "no answer"
-                await asyncio.sleep(pause)
             else:
                 attempt.answered = True
                 attempt.answer = f"answered as {answered.contact.peer}"
                 break
+            self._progress.set()
+            await asyncio.sleep(pause)
         attempt.ended = self._clock.elapsed()
         self._progress.set()
 

@@ -170,6 +170,16 @@ def test_names_resolve_and_each_of_their_addresses_is_tried(
     run(body)
 
 
+def test_an_address_of_a_family_that_we_lack_is_not_waited_for(run: Run) -> None:
+    async def body(scene: Scene) -> None:
+        attempts = await scene.join("[2001:db8::7]:7423", "10.0.0.3:7423")
+        assert attempts[0].answer == "there is no IPv6 from here"
+        assert attempts[1].answered
+        assert scene.clock.elapsed() < GRACE_SECONDS
+
+    run(body)
+
+
 def test_a_name_that_does_not_resolve_is_tried_again_and_named_in_the_end(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

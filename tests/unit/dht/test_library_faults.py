@@ -154,7 +154,7 @@ def test_fault_several_writers_under_one_key_lose_all_but_one(run: Run) -> None:
 
 def test_fault_find_neighbors_misses_a_fifth_of_the_k_closest(run: Run) -> None:
     async def body(scene: Scene) -> None:
-        swarm = await scene.peers.swarm(60)
+        swarm = await scene.peers.swarm(40)
         for peer in swarm:
             table = peer._node.table
             for other in swarm[:10]:
