@@ -4,6 +4,7 @@ Where the system has no such permissions (Windows), the folder's own access list
 below the user's profile.
 """
 
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -59,14 +60,13 @@ def read_state(path: Path) -> bytes:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a rename in ``folder`` last through a power cut; Windows neither needs nor offers it."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    """Make a rename in ``folder`` last through a power cut; Windows and some network shares cannot."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _cause(error: OSError) -> str:

@@ -88,21 +88,16 @@ def _complete(letters: str) -> bytes:
     wanted = -(-size * 8 // 5)
     body = _bits(letters[:wanted])
     packed = body[LENGTH_BYTES + CHECKSUM_BYTES :]
-    intact = (
-        len(body) == size
-        and base32(body) == letters[:wanted]
-        and body[LENGTH_BYTES:][:CHECKSUM_BYTES] == _checksum(packed)
-    )
-    if intact and len(letters) > wanted:
-        raise MisuseError(
-            f"there is text behind the invite ({len(letters) - wanted} characters): copy it alone"
-        )
-    if not intact and len(letters) < wanted:
+    if len(letters) < wanted:
         raise MisuseError(
             f"the invite is cut off or mistyped: it has {len(letters)} of {wanted} characters: copy all of it"
         )
-    if not intact:
+    if base32(body) != letters[:wanted] or body[LENGTH_BYTES:][:CHECKSUM_BYTES] != _checksum(packed):
         raise MisuseError("the invite is mistyped (its checksum does not match): copy it again")
+    if len(letters) > wanted:
+        raise MisuseError(
+            f"there is text behind the invite ({len(letters) - wanted} characters): copy it alone"
+        )
     return packed
 
 

@@ -127,6 +127,23 @@ def test_leaf_of_another_invite_is_refused(
     refused("bad-certificate", "not signed with its invite's key", chain, alice.authority, now=now)
 
 
+def test_leaf_that_names_another_key_as_its_issuers_is_refused(
+    forger: Any, authority: Authority, now: float
+) -> None:
+    """A revocation by key identifier would miss it."""
+    extensions = {**leaf_parts(forger), "aki": (x509.AuthorityKeyIdentifier(b"\0" * 20, None, None), False)}
+    chain = (forger.delegate(), forger.leaf(extensions=extensions))
+    refused("bad-certificate", "not signed with its invite's key", chain, authority.certificate, now=now)
+
+
+def leaf_parts(forger: Any) -> dict[str, Any]:
+    found = x509.load_der_x509_certificate(forger.leaf()).extensions
+    kinds = (x509.BasicConstraints, x509.KeyUsage, x509.ExtendedKeyUsage)
+    return {
+        kind.__name__: (e.value, e.critical) for kind in kinds for e in found if isinstance(e.value, kind)
+    }
+
+
 def test_leaf_with_a_mere_claim_of_its_issuer_is_refused(alice: Identity, forger: Any, now: float) -> None:
     forged = forger.leaf(issuer=alice.invite.id, signer=forger.delegate_key)
     chain = (alice.invite.delegate, forged)

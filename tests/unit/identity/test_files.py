@@ -1,5 +1,6 @@
 import errno
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,22 @@ def test_failed_write_keeps_the_old_file_and_leaves_nothing_else(
         write_private(path, b"new")
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_folder_that_cannot_be_synced_does_not_fail_the_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some network shares refuse it."""
+    real = os.fsync
+
+    def files_only(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", files_only)
+    write_private(tmp_path / "state", b"new")
+    assert (tmp_path / "state").read_bytes() == b"new"
 
 
 def test_write_into_a_missing_folder_names_the_file(tmp_path: Path) -> None:

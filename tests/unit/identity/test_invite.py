@@ -1,6 +1,7 @@
 import errno
 import io
 import os
+import random
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +14,13 @@ from hypothesis import strategies as st
 
 from swarm.errors import MisuseError
 from swarm.identity.authority import Authority
-from swarm.identity.invite import MAX_ADDRESSES, Invite, check_addresses, read_invite
+from swarm.identity.invite import MAX_ADDRESS_LENGTH, MAX_ADDRESSES, Invite, check_addresses, read_invite
 from swarm.identity.invite_text import read_text, write_text
 from swarm.identity.keys import PrivateKey
+from swarm.identity.membership import Identity
+from swarm.identity.profile import MAX_CERTIFICATE_BYTES
 from swarm.identity.rights import ALL_RIGHTS, CONTRIBUTE_ONLY
-from swarm.identity.terms import invite_id
+from swarm.identity.terms import MAX_LABEL_LENGTH, invite_id
 
 DAY = 86_400.0
 
@@ -53,6 +56,29 @@ def test_other_addresses_make_the_same_invite(invite: Invite) -> None:
 def test_what_is_no_address_is_refused(invite: Invite, address: str) -> None:
     with pytest.raises(MisuseError, match="is not an address: write HOST:PORT"):
         invite.with_addresses((address,))
+
+
+def test_longest_addresses_fit_and_the_invite_still_reads(invite: Invite) -> None:
+    addresses = tuple(f"{n}{'x' * (MAX_ADDRESS_LENGTH - 7)}:65535" for n in range(MAX_ADDRESSES))
+    assert {len(address) for address in addresses} == {MAX_ADDRESS_LENGTH}
+    assert Invite.decode(invite.with_addresses(addresses).encode()).addresses == addresses
+
+
+def test_invite_with_the_longest_of_everything_reads(now: float) -> None:
+    authority = Authority.create("\u00fc" * 32, public=False, now=now)
+    addresses = tuple(random_host(n) for n in range(MAX_ADDRESSES))
+    invite = authority.issue(
+        label="\U0001f999" * MAX_LABEL_LENGTH, rights=ALL_RIGHTS, addresses=addresses, now=now
+    )
+    assert Invite.decode(invite.encode()) == invite
+    chain = Identity.join(invite, key=PrivateKey.generate(), now=now).chain
+    assert max(map(len, (invite.authority, *chain))) <= MAX_CERTIFICATE_BYTES
+
+
+def random_host(seed: int) -> str:
+    """An address of the greatest length that does not compress."""
+    letters = random.Random(seed).choices("abcdefghijklmnopqrstuvwxyz0123456789-.", k=MAX_ADDRESS_LENGTH - 6)
+    return "".join(letters) + ":65535"
 
 
 def test_more_addresses_than_fit_are_refused() -> None:
@@ -182,9 +208,12 @@ def test_terminal_is_read_up_to_the_end_of_the_line(invite: Invite, monkeypatch:
 
 
 def test_missing_standard_input_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", None)
-    with pytest.raises(MisuseError, match="no standard input"):
-        read_invite("-")
+    closed = io.TextIOWrapper(io.BytesIO())
+    closed.close()
+    for stdin in (None, closed):
+        monkeypatch.setattr(sys, "stdin", stdin)
+        with pytest.raises(MisuseError, match="no standard input"):
+            read_invite("-")
 
 
 class _Broken(io.BytesIO):

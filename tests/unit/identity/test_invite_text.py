@@ -73,6 +73,12 @@ def test_every_cut_off_invite_is_called_so(text: str) -> None:
             read_text(text[:length])
 
 
+@pytest.mark.parametrize("length", range(4))
+def test_cut_off_in_the_length_itself_guesses_no_number(text: str, length: int) -> None:
+    with pytest.raises(MisuseError, match=r"^the invite is cut off: copy all of it$"):
+        read_text(text[: len("swarm1") + length])
+
+
 def test_cut_off_invite_is_told_how_much_there_should_be(text: str) -> None:
     total = len(text) - len("swarm1")
     with pytest.raises(MisuseError, match=f"has {total - 1} of {total} characters"):
@@ -82,8 +88,18 @@ def test_cut_off_invite_is_told_how_much_there_should_be(text: str) -> None:
 def test_every_wrong_character_is_noticed(text: str) -> None:
     for index in range(len("swarm1"), len(text)):
         other = LETTERS[(LETTERS.index(text[index]) + 1) % 32]
-        with pytest.raises(MisuseError, match="mistyped"):
+        # The first characters are the length: with a larger one, characters seem to be missing.
+        sentence = "mistyped" if index < len("swarm1") + 4 else r"mistyped \(its checksum"
+        with pytest.raises(MisuseError, match=sentence):
             read_text(text[:index] + other + text[index + 1 :])
+
+
+@pytest.mark.parametrize("size", range(5))
+def test_last_character_is_noticed_even_where_it_holds_unused_bits(size: int) -> None:
+    text = write_text(bytes(range(size)))
+    for letter in LETTERS.replace(text[-1], ""):
+        with pytest.raises(MisuseError, match="checksum"):
+            read_text(text[:-1] + letter)
 
 
 def test_swapped_missing_and_doubled_characters_are_noticed(text: str) -> None:
@@ -104,8 +120,11 @@ def test_character_that_no_invite_has_is_named_with_its_place(text: str, letter:
 def test_text_behind_the_invite_is_noticed(text: str) -> None:
     with pytest.raises(MisuseError, match=r"text behind the invite \(4 characters\)"):
         read_text(text + " moon")
-    with pytest.raises(MisuseError, match=r"behind the invite|in none"):
+    with pytest.raises(MisuseError, match=r"is in none"):
         read_text(text + "\n" + text)
+    wrong = text[:-5] + ("a" if text[-5] != "a" else "b") + text[-4:]
+    with pytest.raises(MisuseError, match="checksum"):
+        read_text(wrong + " moon")
 
 
 @pytest.mark.parametrize(

@@ -84,4 +84,5 @@ def test_peer_that_may_admit_admits_itself_in_time(
     admission = check_admission(seed.admission, authority=seed.authority, member=seed.member, now=late)
     assert admission.admitter == seed.peer
     assert may_join(seed.member, admission, now=late)
+    assert open_identity(tmp_path / "seed", invite=None, now=now + 60) == seed
     assert open_identity(tmp_path / "peer", invite=plain, now=now).admission == b""

@@ -128,6 +128,27 @@ def test_leaf_that_may_sign_is_refused(forger: Any, part: str) -> None:
     refused(read_leaf, der, "signer of certificates")
 
 
+@pytest.mark.parametrize("signature", [False, True])
+@pytest.mark.parametrize("certificates", [False, True])
+def test_leaf_signs_data_and_no_certificates(forger: Any, signature: bool, certificates: bool) -> None:
+    mixed = x509.KeyUsage(
+        digital_signature=signature,
+        content_commitment=False,
+        key_encipherment=True,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=certificates,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    der = forger.leaf(**instead("usage", mixed, critical=True)(_extensions(forger.leaf)))
+    if signature and not certificates:
+        assert read_leaf(der).public_key == forger.key.public
+    else:
+        refused(read_leaf, der, "signer of certificates")
+
+
 @pytest.mark.parametrize("purpose", [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
 def test_leaf_for_one_side_only_is_refused(forger: Any, purpose: ObjectIdentifier) -> None:
     change = instead("purposes", x509.ExtendedKeyUsage([purpose]), critical=False)

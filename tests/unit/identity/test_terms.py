@@ -67,6 +67,11 @@ def test_terms_that_no_invite_may_have_are_refused_when_made_and_when_read(chang
         decode_terms(encode_terms(terms(**changes)))
 
 
+def test_largest_terms_are_allowed() -> None:
+    largest = terms(label="\u00fc" * MAX_LABEL_LENGTH, uses=MAX_USES, join_by=MAX_JOIN_BY, rights=ALL_RIGHTS)
+    assert decode_terms(encode_terms(check_terms(largest))) == largest
+
+
 def encoded(**changes: Any) -> bytes:
     fields = msgspec.msgpack.decode(encode_terms(terms()))
     names = ["format", "label", "uses", "join_by", "rights", "public", "door"]
