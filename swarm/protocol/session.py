@@ -274,12 +274,15 @@ class Session:
                 assert_never(self._state)
 
     def _on_writable(self, unsent: int, now: float) -> list[Action]:
-        if self._state == "up":
-            return self._traffic.write(unsent, now)
-        actions = self._traffic.write_control()
-        if not actions and self._state == "closing":
-            return self._finish(None)
-        return actions
+        match self._state:
+            case "up":
+                return self._traffic.write(unsent, now)
+            case "greeting":
+                return self._traffic.write_control()
+            case "closing":
+                return self._traffic.write_control() or self._finish(None)
+            case "ended":
+                return []
 
     # Changes of state.
 
@@ -289,7 +292,7 @@ class Session:
             return []
         self._state = "up"
         self._since = now
-        self._traffic.liveness.heard(now)
+        self._traffic.liveness.begin(now)
         return [Up(accept)]
 
     def _begin_closing(self, end: End, now: float) -> list[Action]:

@@ -57,6 +57,11 @@ class Liveness:
         """When ``tick`` is due."""
         return self._beat + self.interval
 
+    def begin(self, now: float) -> None:
+        """The link is up: measure a round trip at once."""
+        self.heard(now)
+        self.ping_wanted = True
+
     def heard(self, now: float) -> None:
         """Bytes came."""
         self.last_heard = self._beat = now

@@ -37,8 +37,8 @@ class _Payload:
 
     message: Message
     size: int
+    granted: int
     received: int = 0
-    granted: int = INITIAL_CREDIT_BYTES
     wanted: bool = True
     data: memoryview | None = field(default=None, repr=False)
 
@@ -145,6 +145,7 @@ class Inbox:
     def check(self) -> None:
         """Raise LocalError where the books are wrong."""
         held = sum(p.size for p in self._streams.values() if p.wanted)
+        window = max(RECEIVE_WINDOW_BYTES, INITIAL_CREDIT_BYTES)
         faults = (
             (not len(self.reading), "there is nowhere to read to"),
             (held != self._held, "held bytes are miscounted"),
@@ -152,6 +153,7 @@ class Inbox:
             (len(self._streams) > MAX_OPEN_STREAMS, "too many streams are open"),
             (any(p.received >= p.size for p in self._streams.values()), "a payload is over its end"),
             (any(p.received > p.granted for p in self._streams.values()), "a payload is over its credit"),
+            (any(p.granted - p.received > window for p in self._streams.values()), "credit over the window"),
         )
         for wrong, sentence in faults:
             if wrong:
@@ -179,7 +181,7 @@ class Inbox:
         if self._held + size > MAX_RECEIVE_BUFFER_BYTES:
             raise RemoteProtocolError(f"more than {MAX_RECEIVE_BUFFER_BYTES} bytes of payloads are open")
         message = decode_message(header.number, encoded)
-        self._streams[header.stream] = _Payload(message=message, size=size)
+        self._streams[header.stream] = _Payload(message=message, size=size, granted=INITIAL_CREDIT_BYTES)
         self._last_stream = header.stream
         self._held += size
         return Opened(header.stream, message, size)

@@ -39,10 +39,10 @@ class _Payload:
     number: int
     message: bytes = field(repr=False)
     data: memoryview
+    credit: int
     stream: int = 0
     """0 until it is opened."""
     offset: int = 0
-    credit: int = INITIAL_CREDIT_BYTES
     open: bytes = field(default=b"", repr=False)
     """The OPEN frame, until it is sent."""
 
@@ -102,7 +102,13 @@ class Outbox:
             return
         if len(payload) > message.MAX_PAYLOAD:
             raise LocalError(f"{type(message).__name__} may not have a payload of {len(payload)} bytes")
-        sending = _Payload(key=key, number=message.NUMBER, message=encode_message(message), data=payload)
+        sending = _Payload(
+            key=key,
+            number=message.NUMBER,
+            message=encode_message(message),
+            data=payload,
+            credit=INITIAL_CREDIT_BYTES,
+        )
         self._keys[key] = sending
         self._waiting.append(sending)
 
