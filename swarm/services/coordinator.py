@@ -147,6 +147,7 @@ class Coordinator(Service):
     def _on_job(self, job: Job) -> None:
         if job.coordinator != self._context.identity.peer or job.ended:
             return
+        job.heard = True
         running = self._running[job.id] = _Running(job)
         self._context.tasks.create_task(self._watch(running), name=f"coordinate {short(job.id)}")
         self._context.tasks.create_task(self._replicate(running), name=f"replicate {short(job.id)}")

@@ -3,6 +3,7 @@
 Other services listen: the coordinator takes the jobs that name this peer, the holder offers itself to them.
 """
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -25,6 +26,9 @@ from swarm.wire.records.plan import Plan
 
 MAX_JOBS: Final = 256
 """Jobs remembered; the oldest ended one makes room. A member with ``train`` can fill no more than this."""
+
+COORDINATOR_SECONDS: Final = 10.0
+"""How long a job's coordinator may be out of reach before those who follow the job give it up."""
 
 ENDED: Final[frozenset[JobState]] = frozenset({"done", "failed", "cancelled"})
 
@@ -52,6 +56,8 @@ class Job:
     held_out: float = float("nan")
     weights: tuple[TensorBlob, ...] = ()
     replicas: int = 0
+    heard: bool = False
+    """Whether its coordinator, perhaps this peer itself, has said how it stands."""
     plan: Plan | None = None
     curve: LossCurve = field(default_factory=LossCurve)
     cancellation: bytes = b""
@@ -160,6 +166,18 @@ class Jobs(Service):
                 self._context.send(peer, JobCancel(cancellation=job.cancellation))
             if job.coordinator == peer and not job.ended:
                 self.follow(job)
+
+    def on_down(self, peer: PeerId, reason: str) -> None:
+        """A link ended: jobs whose coordinator was behind it have a while to hear of it again."""
+        for job in self.all():
+            if job.coordinator == peer and not job.ended:
+                lost = f"at step {job.step} its coordinator, peer {short(peer)}, {reason}"
+                self._context.tasks.create_task(self._miss(job, lost), name="miss a coordinator")
+
+    async def _miss(self, job: Job, lost: str) -> None:
+        await asyncio.sleep(COORDINATOR_SECONDS)
+        if not job.ended and job.coordinator not in self._context.links:
+            self.change(job, state="failed", sentence=lost)
 
     def handle(self, sender: PeerId, message: Message, payload: memoryview) -> bool:
         """Take a message of this flow; False for any other."""
@@ -295,6 +313,7 @@ class Jobs(Service):
         job.weights, job.replicas = notice.weights, notice.replicas
         job.held_out = notice.held_out
         job.step = max(job.step, notice.step)
+        job.heard = True
         self.changed(job)
 
     def _advanced(self, sender: PeerId, progress: JobProgress) -> bool:

@@ -53,9 +53,9 @@ BLOCKS_FOLDER: Final = "blocks"
 
 _EPOCH_INFO: Final = b"fusion-swarm first dht epoch"
 _PORT_ATTEMPTS: Final = 8
-_LISTEN_ATTEMPTS: Final = 20
-_LISTEN_SECONDS: Final = 0.1
-"""How long a command waits for the swarm to tell it of its jobs."""
+
+LISTEN_SECONDS: Final = 3.0
+"""How long a command waits for the swarm to tell it of a job."""
 
 _log = get_log(__name__)
 
@@ -141,6 +141,7 @@ class Node(Handlers):
         self.coordinator = Coordinator(self, self.jobs, self.blocks)
         made = extra(Services(context=self, jobs=self.jobs, blocks=self.blocks))
         self._services: tuple[Service, ...] = (self.jobs, self.coordinator, *made)
+        self._leaving = False
         self.discovery: Discovery | None = None
         self.joining: Joining | None = None
 
@@ -156,7 +157,8 @@ class Node(Handlers):
             self.tasks.create_task(self._deliver_local(), name="local messages")
             await self._join()
         except BaseException as error:
-            await self._close(type(error), error, error.__traceback__, reason="could not join")
+            cancelled = error if isinstance(error, asyncio.CancelledError) else None
+            await self._close(cancelled, reason="could not join")
             raise
         return self
 
@@ -166,19 +168,15 @@ class Node(Handlers):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        interrupted = kind is not None and issubclass(kind, asyncio.CancelledError)
-        reason = "its user ended it" if interrupted else "its program ended"
-        await self._close(kind, error, trace, reason=reason)
+        cancelled = error if isinstance(error, asyncio.CancelledError) else None
+        await self._close(cancelled, reason="its user ended it" if cancelled else "its program ended")
 
-    async def _close(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-        *,
-        reason: str,
-    ) -> None:
-        """Say goodbye, end all tasks, and raise what ended one of them."""
+    async def _close(self, cancelled: asyncio.CancelledError | None, *, reason: str) -> None:
+        """Say goodbye, end all tasks, and raise what ended one of them.
+
+        A task that fails cancels whoever has entered the node, so the group has to see ``cancelled``.
+        """
+        self._leaving = True
         try:
             await self.pool.aclose(reason)
             if self.discovery is not None:
@@ -190,7 +188,7 @@ class Node(Handlers):
             except RuntimeError:
                 _log.debug("the tasks are ending already")
             try:
-                await self.tasks.__aexit__(kind, error, trace)
+                await self.tasks.__aexit__(type(cancelled) if cancelled else None, cancelled, None)
             except* _Stop:
                 pass
             finally:
@@ -319,11 +317,26 @@ class Node(Handlers):
         return await export_weights(found, self.blocks, path)
 
     async def find_job(self, prefix: str) -> Job:
-        """The one job whose id begins with ``prefix``; one that just joined gets a moment to hear of it."""
-        for _ in range(_LISTEN_ATTEMPTS):
-            if any(job.id.startswith(prefix.lower()) for job in self.jobs.all()):
-                break
-            await asyncio.sleep(_LISTEN_SECONDS)
+        """The one job whose id begins with ``prefix``; MisuseError where there is none, or more.
+
+        A node that joined just now gets a moment to hear of it, and how it stands.
+        """
+        heard = asyncio.Event()
+
+        def listen(_: Job) -> None:
+            if any(job.heard for job in self.jobs.all() if job.id.startswith(prefix.lower())):
+                heard.set()
+
+        self.jobs.on_change.append(listen)
+        try:
+            async with asyncio.timeout(LISTEN_SECONDS):
+                for job in self.jobs.all():
+                    listen(job)
+                await heard.wait()
+        except TimeoutError:
+            _log.debug("no word from the job's coordinator", job=prefix)
+        finally:
+            self.jobs.on_change.remove(listen)
         return self.jobs.find(prefix)
 
     # The node as its services see it (``swarm.services.context.Context``).
@@ -383,6 +396,8 @@ class Node(Handlers):
         self.members.on_down(link.peer)
         self.story.tell("left", f"peer {short(link.peer)} {reason}", peer=link.peer)
         self.exchange.on_down(link)
+        if self._leaving:
+            return
         for service in self._services:
             service.on_down(link.peer, reason)
         if self.joining is not None:

@@ -1,6 +1,7 @@
 """What happened lately, in sentences: the ``events`` of ``GET /status`` and the log say the same."""
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -31,6 +32,8 @@ class Story:
         self._clock = clock
         self._log = log
         self._events: deque[Happening] = deque(maxlen=KEPT)
+        self.listeners: list[Callable[[Happening], None]] = []
+        """Hear of every event as it is told."""
 
     def tell(self, kind: Kind, sentence: str, *, peer: PeerId | None = None) -> None:
         """Add an event and log it."""
@@ -38,6 +41,8 @@ class Story:
         self._events.append(event)
         level = self._log.warning if kind in {"trouble", "refused"} else self._log.info
         level(sentence, **({"peer": peer} if peer else {}))
+        for listener in self.listeners:
+            listener(event)
 
     def events(self) -> tuple[Happening, ...]:
         """All that is kept, oldest first."""

@@ -9,6 +9,7 @@
         job = await author.author.publish(prepare_job(job), patience=30)
 """
 
+import asyncio
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -66,14 +67,19 @@ class Cluster:
         self._networks = networks
         self._memory = networks is not loopback_networks
         self._numbers = itertools.count(1)
-        self._nodes = AsyncExitStack()
+        self._nodes: dict[Node, AsyncExitStack] = {}
+        self._moved = asyncio.Event()
 
     async def __aenter__(self) -> Self:
-        await self._nodes.__aenter__()
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await self._nodes.aclose()
+        for node in reversed(tuple(self._nodes)):
+            await self.end(node)
+
+    async def end(self, node: Node) -> None:
+        """Let a node say goodbye and go."""
+        await self._nodes.pop(node).aclose()
 
     def invite(self) -> Invite:
         """An invite with all rights."""
@@ -86,7 +92,7 @@ class Cluster:
         nothing = Capabilities(memory=0, device="", torch="", operators="", like="")
         config, identity = self._place("bootstrap", nothing)
         node = Node(config, identity=identity, clock=self.clock, networks=self._networks(config.listen.host))
-        await self._nodes.enter_async_context(node)
+        await self._enter(node)
         self.addresses = (*self.addresses, *node.addresses)
         return node
 
@@ -107,7 +113,25 @@ class Cluster:
             clock=self.clock,
             networks=self._networks(config.listen.host),
         )
-        return await self._nodes.enter_async_context(node)
+        await self._enter(node)
+        return node
+
+    async def until(self, holds: Callable[[], bool], *, seconds: float = 60.0) -> None:
+        """Return once ``holds`` does, looking whenever anything happens in the swarm.
+
+        Raises TimeoutError after ``seconds`` of real time: a deadline that catches hangs.
+        """
+        async with asyncio.timeout(seconds):
+            while not holds():
+                self._moved.clear()
+                await self._moved.wait()
+
+    async def _enter(self, node: Node) -> None:
+        node.story.listeners.append(lambda _: self._moved.set())
+        node.jobs.on_change.append(lambda _: self._moved.set())
+        stack = AsyncExitStack()
+        await stack.enter_async_context(node)
+        self._nodes[node] = stack
 
     def _place(self, role: Role, offered: Capabilities) -> tuple[NodeConfig, Identity]:
         number = next(self._numbers)

@@ -1,0 +1,296 @@
+"""Whole swarms in one process: real nodes, real TLS, real capture; over memory and over loopback."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from swarm.errors import FailureError
+from swarm.ids import ValueId
+from swarm.protocol.pipeline_events import Backward
+from swarm.schedule.capacity import memory_for_peers
+from swarm.schedule.workload import Workload
+from swarm.services.jobs import Job
+from swarm.services.node import Node
+from swarm.services.training.author import PreparedJob, prepare_job
+from swarm.services.training.node import TrainingNode
+from swarm.services.training.stage_work import Made, StageWork
+from swarm.services.training.verify import Trained, Verification, verify
+from swarm.testing.cluster import Cluster, NetworksOf, loopback_networks, memory_networks
+from swarm.train.device import DeviceThread
+from swarm.train.job import TrainingJob
+from swarm.train.optimizer import SGD, Constant, to_manifest
+from swarm.train.reference import held_out_loss
+
+MakeJob = Callable[..., TrainingJob]
+PATIENCE = 60.0
+
+
+def memory_of(prepared: PreparedJob, peers: int) -> int:
+    """What each of so many peers has to give, so that all of them are needed."""
+    workload = Workload(
+        graph=prepared.captured.train,
+        evaluation=prepared.captured.evaluate,
+        optimizer=to_manifest(prepared.job.optimizer),
+        micro_batches=prepared.job.micro_batches,
+    )
+    return memory_for_peers(workload, peers)
+
+
+async def finished(cluster: Cluster, job: Job) -> None:
+    await cluster.until(lambda: job.ended)
+    assert (job.state, job.sentence) == ("done", "the trained weights are in the swarm")
+
+
+class Run:
+    """A swarm that has trained a job."""
+
+    def __init__(self, cluster: Cluster, author: TrainingNode, peers: list[TrainingNode], job: Job) -> None:
+        self.cluster, self.author, self.peers, self.job = cluster, author, peers, job
+
+
+async def train(cluster: Cluster, prepared: PreparedJob, peers: int) -> Run:
+    await cluster.add_bootstrap()
+    memory = memory_of(prepared, peers)
+    nodes = [await cluster.add_peer(memory=memory) for _ in range(peers)]
+    author = await cluster.add_author()
+    job = await author.author.publish(prepared, patience=PATIENCE)
+    await finished(cluster, job)
+    return Run(cluster, author, nodes, job)
+
+
+async def verified(run: Run, prepared: PreparedJob, weights: Path) -> Verification:
+    await run.author.export(run.job.id[:8], weights)
+    trained = Trained(losses=run.job.losses, held_out=run.job.held_out, weights=weights)
+    async with DeviceThread(torch.device("cpu")) as device:
+        return await device.run(verify, prepared, trained, torch.device("cpu"), cancelled=lambda: False)
+
+
+@pytest.mark.parametrize("peers", [1, 2, 3])
+@pytest.mark.parametrize("networks", [memory_networks(), loopback_networks], ids=["memory", "loopback"])
+async def test_a_swarm_trains_to_the_same_bits_as_one_stage(
+    peers: int, networks: NetworksOf, tmp_path: Path, make_job: MakeJob
+) -> None:
+    prepared = prepare_job(make_job())
+    async with Cluster(tmp_path / "swarm", networks=networks) as cluster:
+        run = await train(cluster, prepared, peers)
+        assert run.job.plan is not None
+        assert len({stage.holder for stage in run.job.plan.stages}) == peers
+        found = await verified(run, prepared, tmp_path / "weights.safetensors")
+        assert found.identical
+        assert len(run.job.losses) == 6
+
+
+@pytest.mark.parametrize("peers", [2, 3])
+async def test_without_dropout_the_curve_is_pytorchs(peers: int, tmp_path: Path, make_job: MakeJob) -> None:
+    job = make_job()
+    job.model.dropout.p = 0.0  # type: ignore[union-attr]
+    prepared = prepare_job(job)
+    async with Cluster(tmp_path / "swarm", networks=memory_networks()) as cluster:
+        run = await train(cluster, prepared, peers)
+        weights = tmp_path / "weights.safetensors"
+        found = await verified(run, prepared, weights)
+        assert found.good, found
+        module: nn.Module = type(job.model)()
+        module.load_state_dict(load_file(weights), strict=True)
+        assert job.held_out is not None
+        assert prepared.held_out is not None
+        expected = held_out_loss(module, job.loss, prepared.held_out, job.micro_batch_size)
+        assert run.job.held_out == pytest.approx(expected, rel=1e-6)
+
+
+async def test_a_boundary_gradient_of_zeros_fails_both_contracts(
+    tmp_path: Path, make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = make_job()
+    job.model.dropout.p = 0.0  # type: ignore[union-attr]
+    prepared = prepare_job(job)
+    backward = StageWork.backward
+    spoiled: list[ValueId] = []
+
+    def zeros(work: StageWork, asked: Backward) -> Made:
+        made = backward(work, asked)
+        for value, encoded in list(made.tensors.items())[:1]:
+            spoiled.append(value)
+            encoded.payload.cast("B")[:] = bytes(encoded.payload.nbytes)
+        return made
+
+    monkeypatch.setattr(StageWork, "backward", zeros)
+    async with Cluster(tmp_path / "swarm", networks=memory_networks()) as cluster:
+        run = await train(cluster, prepared, 2)
+        found = await verified(run, prepared, tmp_path / "weights.safetensors")
+    assert spoiled
+    assert not found.identical
+    assert found.difference > 1e-5
+    assert not found.good
+
+
+async def test_a_job_waits_for_enough_peers_and_says_what_for(tmp_path: Path, make_job: MakeJob) -> None:
+    prepared = prepare_job(make_job())
+    memory = memory_of(prepared, 2)
+    async with Cluster(tmp_path, networks=memory_networks()) as cluster:
+        await cluster.add_bootstrap()
+        peer = await cluster.add_peer(memory=memory)
+        author = await cluster.add_author()
+        job = await author.author.publish(prepared, patience=PATIENCE)
+        await cluster.until(lambda: "start more peers" in job.sentence)
+        for node in (peer, author):
+            waiting = node.status().waiting
+            assert waiting is not None
+            assert waiting.job == job.id
+            assert "start more peers or raise --memory" in waiting.reason
+            assert waiting.until is not None
+        await cluster.add_peer(memory=memory)
+        await finished(cluster, job)
+
+
+async def test_a_job_without_enough_memory_fails_when_its_patience_ends(
+    tmp_path: Path, make_job: MakeJob
+) -> None:
+    prepared = prepare_job(make_job())
+    async with Cluster(tmp_path, networks=memory_networks()) as cluster:
+        await cluster.add_bootstrap()
+        await cluster.add_peer(memory=1000)
+        author = await cluster.add_author()
+        job = await author.author.publish(prepared, patience=4.0)
+        await cluster.until(lambda: job.ended)
+        assert job.state == "failed"
+        assert job.sentence.startswith("after 4 s: ")
+        assert "the largest of 1 peer offers 1000 B: raise --memory" in job.sentence
+
+
+async def test_without_any_peer_publishing_gives_up_with_a_line(tmp_path: Path, make_job: MakeJob) -> None:
+    prepared = prepare_job(make_job())
+    async with Cluster(tmp_path, networks=memory_networks()) as cluster:
+        await cluster.add_bootstrap()
+        author = await cluster.add_author()
+        with pytest.raises(FailureError, match="after 0 s: no peer that offers memory is in the swarm"):
+            await author.author.publish(prepared, patience=0.2)
+
+
+async def running(cluster: Cluster, prepared: PreparedJob, peers: int) -> Run:
+    """A swarm in the middle of training."""
+    await cluster.add_bootstrap()
+    nodes = [await cluster.add_peer(memory=memory_of(prepared, peers)) for _ in range(peers)]
+    author = await cluster.add_author()
+    job = await author.author.publish(prepared, patience=PATIENCE)
+    await cluster.until(lambda: job.step >= 2)
+    return Run(cluster, author, nodes, job)
+
+
+async def test_when_a_holder_leaves_everybody_says_who(tmp_path: Path, make_job: MakeJob) -> None:
+    prepared = prepare_job(make_job(steps=100_000))
+    async with Cluster(tmp_path, networks=memory_networks()) as cluster:
+        run = await running(cluster, prepared, 3)
+        leaver = next(node for node in run.peers if node.identity.peer != run.job.coordinator)
+        name = leaver.identity.peer[:8]
+        await cluster.end(leaver)
+        await cluster.until(lambda: run.job.ended)
+        assert run.job.state == "failed"
+        assert f"peer {name} left: its program ended" in run.job.sentence
+        assert "and with it stage" in run.job.sentence
+        others: list[Node] = [node for node in (*run.peers, run.author) if node is not leaver]
+        for node in others:
+            assert any(f"peer {name} left" in event.sentence for event in node.status().events)
+        await cluster.until(lambda: not any(node.held() for node in others))
+
+
+async def test_when_the_coordinator_leaves_the_job_ends_and_says_so(
+    tmp_path: Path, make_job: MakeJob
+) -> None:
+    prepared = prepare_job(make_job(steps=100_000))
+    async with Cluster(tmp_path, networks=memory_networks()) as cluster:
+        run = await running(cluster, prepared, 2)
+        coordinator = next(node for node in run.peers if node.identity.peer == run.job.coordinator)
+        await cluster.end(coordinator)
+        await cluster.until(lambda: run.job.ended)
+        assert "its coordinator" in run.job.sentence
+        rest = next(node for node in run.peers if node is not coordinator)
+        await cluster.until(lambda: not rest.held())
+
+
+async def test_an_author_may_leave_once_blocks_are_replicated(tmp_path: Path, make_job: MakeJob) -> None:
+    prepared = prepare_job(make_job(steps=200))
+    async with Cluster(tmp_path, networks=memory_networks()) as cluster:
+        await cluster.add_bootstrap()
+        peers = [await cluster.add_peer(memory=memory_of(prepared, 2)) for _ in range(2)]
+        author = await cluster.add_author()
+        job = await author.author.publish(prepared, patience=PATIENCE)
+        await cluster.until(lambda: job.replicas > 0)
+        await cluster.end(author)
+        known = peers[0].jobs.find(job.id)
+        await finished(cluster, known)
+        later = await cluster.add_author()
+        report = await later.export(job.id[:10], tmp_path / "weights.safetensors")
+        assert report.tensors == len(load_file(tmp_path / "weights.safetensors"))
+
+
+async def test_cancelling_ends_a_job_everywhere(tmp_path: Path, make_job: MakeJob) -> None:
+    prepared = prepare_job(make_job(steps=100_000))
+    async with Cluster(tmp_path, networks=memory_networks()) as cluster:
+        run = await running(cluster, prepared, 2)
+        await run.author.cancel(run.job.id[:8])
+        for node in run.peers:
+            known = node.jobs.find(run.job.id)
+            await cluster.until(lambda known=known: known.ended)  # type: ignore[misc]
+            assert known.sentence == f"cancelled by peer {run.author.identity.peer[:8]}"
+        await cluster.until(lambda: not any(node.held() for node in run.peers))
+        with pytest.raises(FailureError, match="has ended already"):
+            await run.author.cancel(run.job.id)
+
+
+class Exploding(nn.Module):
+    """Finite at first; a large learning rate does the rest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 64)
+        self.second = nn.Linear(64, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.second(self.first(x) ** 3)
+        return y
+
+
+async def test_a_loss_that_becomes_nan_names_step_and_stage(tmp_path: Path, make_job: MakeJob) -> None:
+    x = torch.randn(32, 4)
+    changes: dict[str, Any] = {
+        "model": Exploding(),
+        "loss": lambda output, target: ((output - target) ** 2).mean(),
+        "dataset": (x, torch.randn(32, 1)),
+        "held_out": None,
+        "optimizer": SGD(lr=1e6, schedule=Constant()),
+        "steps": 50,
+    }
+    prepared = prepare_job(make_job(**changes))
+    async with Cluster(tmp_path, networks=memory_networks()) as cluster:
+        await cluster.add_bootstrap()
+        for _ in range(2):
+            await cluster.add_peer(memory=memory_of(prepared, 2))
+        author = await cluster.add_author()
+        job = await author.author.publish(prepared, patience=PATIENCE)
+        await cluster.until(lambda: job.ended)
+        assert job.state == "failed"
+        assert job.sentence.startswith(f"step {len(job.losses)}: ")
+        assert "pass of stage" in job.sentence
+        assert all(torch.isfinite(torch.tensor(job.losses)))
+
+
+async def test_with_the_dhts_storage_emptied_a_join_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Cluster(tmp_path, networks=memory_networks()) as cluster:
+        bootstrap = await cluster.add_bootstrap()
+        first = await cluster.add_peer(memory=1000)
+        await cluster.until(lambda: len(bootstrap.links) == 1)
+        for node in (bootstrap, first):
+            assert node.discovery is not None
+            storage = node.discovery._node.storage
+            monkeypatch.setattr(storage, "_put", lambda *_: None)
+            node.discovery.forget_records()
+        with pytest.raises(FailureError, match="does not keep what is published there"):
+            await cluster.add_peer(memory=1000)
