@@ -99,9 +99,11 @@ class Coordinator(Service):
     def on_up(self, peer: PeerId) -> None:
         """A link is up: tell it where the jobs are."""
         for running in self._running.values():
-            if running.issued is not None:
+            if running.issued is not None and not running.job.ended:
                 self._context.send(peer, running.issued)
-            self._context.send(peer, self._notice(running))
+        for job in self._jobs.all():
+            if job.coordinator == self._context.identity.peer:
+                self._context.send(peer, _notice(job))
 
     def handle(self, sender: PeerId, message: Message, payload: memoryview) -> bool:
         """Take a message of the coordination flow; False for any other."""
@@ -255,13 +257,13 @@ class Coordinator(Service):
         return True
 
     def _followed(self, sender: PeerId, follow: JobFollow) -> bool:
-        running = self._running.get(JobId(follow.job))
-        if running is None:
-            return True
-        running.followers.add(sender)
-        for progress in running.heard[follow.since :]:
-            self._context.send(sender, progress)
-        self._context.send(sender, self._notice(running))
+        running, job = self._running.get(JobId(follow.job)), self._jobs.get(JobId(follow.job))
+        if running is not None:
+            running.followers.add(sender)
+            for progress in running.heard[follow.since :]:
+                self._context.send(sender, progress)
+        if job is not None and job.coordinator == self._context.identity.peer:
+            self._context.send(sender, _notice(job))
         return True
 
     def _tell(self, running: _Running) -> None:
@@ -280,27 +282,27 @@ class Coordinator(Service):
             self._context.story.tell(
                 "job", f"job {short(job.id)} is {job.state}: {job.sentence}".rstrip(": ")
             )
-        self._broadcast(self._notice(running))
+        self._broadcast(_notice(job))
         self._jobs.changed(job)
-
-    def _notice(self, running: _Running) -> JobNotice:
-        job = running.job
-        return JobNotice(
-            job=job.id,
-            state=job.state,
-            sentence=job.sentence,
-            since=job.since,
-            until=job.until,
-            step=job.step,
-            weights=job.weights,
-            held_out=job.held_out,
-            replicas=job.replicas,
-        )
 
     def _broadcast(self, message: Message) -> None:
         for peer in self._context.peers():
             self._context.send(peer, message)
         self._context.send(self._context.identity.peer, message)
+
+
+def _notice(job: Job) -> JobNotice:
+    return JobNotice(
+        job=job.id,
+        state=job.state,
+        sentence=job.sentence,
+        since=job.since,
+        until=job.until,
+        step=job.step,
+        weights=job.weights,
+        held_out=job.held_out,
+        replicas=job.replicas,
+    )
 
 
 def _complete(job: Job, trained: tuple[TensorBlob, ...]) -> tuple[TensorBlob, ...]:

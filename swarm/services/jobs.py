@@ -209,15 +209,21 @@ class Jobs(Service):
         for listener in self.on_change:
             listener(job)
 
+    def recall(self, envelope: bytes) -> Job:
+        """Take up a job of an earlier run; raises RemoteProtocolError where its envelope does not hold."""
+        member, manifest = self._open(envelope)
+        now = self._context.clock.wall()
+        job = Job(id=job_id(envelope), envelope=envelope, manifest=manifest, author=member.peer, since=now)
+        self._jobs[job.id] = job
+        return job
+
     def _learn(self, envelope: bytes, *, from_peer: PeerId) -> Job:
         known = self._jobs.get(job_id(envelope))
         if known is not None:
             return known
-        member, manifest = self._open(envelope)
         self._make_room()
-        now = self._context.clock.wall()
-        job = Job(id=job_id(envelope), envelope=envelope, manifest=manifest, author=member.peer, since=now)
-        self._jobs[job.id] = job
+        job = self.recall(envelope)
+        manifest = job.manifest
         words = f"job {short(job.id)} ({manifest.name}) was published by peer {short(job.author)}"
         self._context.story.tell("job", words, peer=job.author)
         for peer in self._context.peers():

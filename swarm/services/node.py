@@ -6,6 +6,7 @@ Torch-free. A peer that trains is given the service that ``swarm.services.traini
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -35,6 +36,7 @@ from swarm.services.context import Buffer, Context, Service
 from swarm.services.coordinator import Coordinator
 from swarm.services.export import export_weights
 from swarm.services.job_blocks import JobBlocks
+from swarm.services.job_files import forget_job, keep_job, kept_jobs, restore
 from swarm.services.jobs import Job, Jobs
 from swarm.services.joining import Joining
 from swarm.services.members import Members, load_members, save_members
@@ -113,6 +115,7 @@ class Node(Handlers):
         extra: Callable[[Services], Sequence[Service]] = lambda _: (),
     ) -> None:
         self._networks = networks or Networks()
+        self._leaving = False
         self.config = config
         self.clock = clock
         self.story = Story(clock, _log)
@@ -141,9 +144,28 @@ class Node(Handlers):
         self.coordinator = Coordinator(self, self.jobs, self.blocks)
         made = extra(Services(context=self, jobs=self.jobs, blocks=self.blocks))
         self._services: tuple[Service, ...] = (self.jobs, self.coordinator, *made)
-        self._leaving = False
+        self._recall_jobs()
+        self.jobs.on_change.append(self._keep_job)
+        self.jobs.on_forget.append(lambda job: forget_job(config.folder, job.id))
+
         self.discovery: Discovery | None = None
         self.joining: Joining | None = None
+
+    def _recall_jobs(self) -> None:
+        """Take up the ended jobs of earlier runs, and hold on to the trained weights that are here."""
+        for kept in kept_jobs(self.config.folder):
+            try:
+                job = self.jobs.recall(kept.envelope)
+            except RemoteProtocolError as error:
+                _log.warning("a kept job does not hold any more", cause=str(error))
+            else:
+                restore(job, kept)
+                self.blocks.pin_weights(job, [tensor.blob for tensor in job.weights])
+
+    def _keep_job(self, job: Job) -> None:
+        if job.ended and not self._leaving:
+            keep = partial(keep_job, self.config.folder, job)
+            self.tasks.create_task(asyncio.to_thread(keep), name="keep job")
 
     def _store(self) -> Blocks:
         return BlockStore(self.config.folder / BLOCKS_FOLDER, self.config.disk)

@@ -16,7 +16,7 @@ from swarm.schedule.units import format_bytes
 from swarm.services.context import Service
 from swarm.services.jobs import Job
 from swarm.services.node import Services
-from swarm.train.arrays import to_array
+from swarm.services.training.arrays import to_array
 from swarm.train.job import CapturedJob, TrainingJob, capture_job, prepare_samples
 from swarm.train.optimizer import to_manifest
 from swarm.wire.records.manifest import Manifest, blobs_of

@@ -18,8 +18,8 @@ from swarm.protocol.pipeline import users_of
 from swarm.protocol.pipeline_events import Route, StageRole
 from swarm.services.job_blocks import JobBlocks
 from swarm.services.jobs import Job
+from swarm.services.training.arrays import from_array
 from swarm.services.training.samples import Samples
-from swarm.train.arrays import from_array
 from swarm.train.device import DeviceThread
 from swarm.train.stage import StageExecutor, StageTask
 from swarm.wire.limits import MAX_MICRO_BATCHES

@@ -13,8 +13,8 @@ from swarm.data.tensors import Array
 from swarm.errors import RemoteProtocolError
 from swarm.ids import OperatorIndex, ValueId
 from swarm.protocol.pipeline_events import AdoptShared, Backward, Forward, Measure, SendShared, Update
+from swarm.services.training.arrays import from_array, to_array
 from swarm.services.training.loading import LoadedStage
-from swarm.train.arrays import from_array, to_array
 from swarm.train.optimizer import learning_rate
 from swarm.train.stage import Measurement
 from swarm.train.tensors import check_against

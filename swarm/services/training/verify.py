@@ -18,8 +18,8 @@ from swarm.data.sampler import held_out_batches, held_out_indices, indices
 from swarm.data.tensors import Array
 from swarm.errors import FailureError
 from swarm.graph.dag import Graph
+from swarm.services.training.arrays import to_array
 from swarm.services.training.author import PreparedJob
-from swarm.train.arrays import to_array
 from swarm.train.lockstep import Batch, LockstepJob, LockstepRun, run_lockstep
 from swarm.train.optimizer import to_manifest
 from swarm.train.reference import train_eagerly

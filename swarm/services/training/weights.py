@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 from swarm.data.tensors import Array
 from swarm.errors import FailureError
-from swarm.train.arrays import from_array
+from swarm.services.training.arrays import from_array
 from swarm.wire.tensors import DType
 
 
