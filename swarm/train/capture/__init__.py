@@ -1,12 +1,13 @@
 """Capture: an ``nn.Module`` and its loss become an OP-DAG in functional form (decision D4).
 
-The way of a model through this package: ``tracing`` runs ``torch.export`` on the module with its loss under
-watch (``watch``), and puts the result in functional form; ``gradients`` asks autograd which values need a
-gradient; ``translation`` writes the graph as data. ``places`` names modules and source lines for people.
+The way of a model through this package: ``wrapper`` puts the loss around the module, ``tracing`` runs
+``torch.export`` on both under ``watch``, in functional form, ``signature`` reads what the program takes and
+returns, ``gradients`` asks autograd which values need a gradient, and ``translation`` writes the graph as
+data. ``places`` names modules and source lines for people.
 """
 
 from swarm.train.capture.api import Captured, capture
 from swarm.train.capture.modes import Mode, set_mode
-from swarm.train.capture.tracing import Loss
+from swarm.train.capture.wrapper import Loss
 
 __all__ = ["Captured", "Loss", "Mode", "capture", "set_mode"]

@@ -15,8 +15,9 @@ from swarm.train.capture.modes import Mode
 from swarm.train.capture.places import Place, Refusal
 from swarm.train.capture.signature import input_name, live_nodes, reads_of, roots_of
 from swarm.train.capture.state import ModelState, model_state
-from swarm.train.capture.tracing import Loss, ModelWithLoss, trace
+from swarm.train.capture.tracing import trace
 from swarm.train.capture.translation import Leaf, Translation
+from swarm.train.capture.wrapper import Loss, ModelWithLoss
 
 
 class Captured(Struct, frozen=True, kw_only=True):

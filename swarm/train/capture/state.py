@@ -13,7 +13,7 @@ from torch.nn.parameter import is_lazy
 from swarm.ids import base32
 from swarm.train.capture.arguments import spec_of
 from swarm.train.capture.places import MODEL_PREFIX, Place, Refusal
-from swarm.train.capture.tracing import ModelWithLoss
+from swarm.train.capture.wrapper import ModelWithLoss
 
 LOSS_TENSORS: Final = "(loss)."
 """Before the names of the loss's own parameters and buffers, so that none can be a name of the model's."""
@@ -108,7 +108,7 @@ def _refuse_overlap(tensors: dict[str, torch.Tensor]) -> None:
             )
             start = tensor.data_ptr()
             ranges.append((start, start + (span + 1) * tensor.element_size(), name))
-    ranges.sort()
+    ranges.sort(key=lambda found: found[:2])
     for (_, end, first), (start, _, second) in itertools.pairwise(ranges):
         if start < end:
             path, _, attribute = second.rpartition(".")

@@ -1,95 +1,19 @@
 """``torch.export`` of a module together with its loss, put in functional form."""
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import fx, nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
-from torch.utils import _pytree as pytree
 
 from swarm.train.capture.modes import Mode, set_mode
-from swarm.train.capture.places import LOSS_PATH, MODEL_PREFIX, Place, Refusal, of_error
+from swarm.train.capture.places import MODEL_PREFIX, Refusal, of_error
 from swarm.train.capture.quiet import quiet
-from swarm.train.capture.watch import Watch, no_custom_backward, plain_tensors, preserved
-
-Loss = Callable[[Any, Any], torch.Tensor]
-
-
-class ModelWithLoss(nn.Module):
-    """What is traced: all fields of a micro-batch in, the loss and the model's outputs out.
-
-    With a ``loss`` the last field is the target; without one, the model returns the loss itself: alone, as
-    the first of a tuple, or under ``loss`` in a mapping.
-    """
-
-    def __init__(self, model: nn.Module, loss: Loss | None) -> None:
-        super().__init__()
-        self.model = model
-        self.loss = loss
-        self.replaced: set[str] = set()
-
-    def forward(self, *fields: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """The loss and the output tensors; buffers that the model replaced are written back in place."""
-        buffers = [
-            (part, name, buffer)
-            for part in self.model.modules()
-            for name, buffer in part.named_buffers(recurse=False)
-        ]
-        plain = [
-            (path, part, name, tensor, tensor._version)  # noqa: SLF001  counts writes; has no public name
-            for path, part in self.model.named_modules()
-            for name, tensor in plain_tensors(part)
-        ]
-        with Watch():
-            loss, outputs = self._evaluated(fields)
-            for part, name, buffer in buffers:
-                _write_back(part, name, buffer)
-        for path, part, name, tensor, version in plain:
-            if tensor._version != version:  # noqa: SLF001
-                raise _changed_attribute(path, name)
-            if getattr(part, name, None) is not tensor:
-                self.replaced.add(f"{path}.{name}" if path else name)
-        if not isinstance(loss, torch.Tensor):
-            raise Refusal(
-                "it is not a tensor; return the loss first, or give a loss function", Place(path=LOSS_PATH)
-            )
-        return loss, [leaf for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
-
-    def _evaluated(self, fields: Sequence[torch.Tensor]) -> tuple[Any, Any]:
-        if self.loss is not None:
-            outputs = self.model(*fields[:-1])
-            return self.loss(outputs, fields[-1]), outputs
-        result = self.model(*fields)
-        if isinstance(result, torch.Tensor):
-            return result, ()
-        if isinstance(result, Mapping):
-            return result.get("loss"), result
-        return (result[0], result[1:]) if isinstance(result, tuple | list) and result else (None, ())
-
-
-def _write_back(part: nn.Module, name: str, buffer: torch.Tensor) -> None:
-    """Make the replacement of a buffer by assignment the same as a write to it."""
-    current = getattr(part, name, None)
-    if current is buffer:
-        return
-    if (
-        not isinstance(current, torch.Tensor)
-        or current.shape != buffer.shape
-        or current.dtype != buffer.dtype
-    ):
-        raise Refusal(f"its buffer {name} is replaced by something of another shape or type; keep both fixed")
-    buffer.copy_(current)
-    setattr(part, name, buffer)
-
-
-def _changed_attribute(path: str, name: str) -> Refusal:
-    return Refusal(
-        f"the tensor {name} is kept in a plain attribute and changed by forward, so its state would be lost; "
-        f'keep it with register_buffer("{name}", ...)',
-        Place(path=path),
-    )
+from swarm.train.capture.watch import no_custom_backward, preserved
+from swarm.train.capture.wrapper import ModelWithLoss, changed_attribute
 
 
 def _copied(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
@@ -98,6 +22,7 @@ def _copied(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = Fal
     return source.to(target.dtype).expand(target.shape)
 
 
+@functools.cache
 def _decompositions() -> dict[Any, Callable[..., Any]]:
     """For operators that export would keep, though one has no derivative and one hides writes to buffers."""
     hidden_writes = torch.ops.aten.instance_norm.default
@@ -125,7 +50,7 @@ def trace(wrapper: ModelWithLoss, fields: tuple[torch.Tensor, ...], mode: Mode) 
                 set_mode(wrapper.loss, mode)
             program: ExportedProgram = torch.export.export(wrapper, fields, strict=False)
             _keep_places(program.graph_module)
-            program = program.run_decompositions(_decompositions())
+            program = program.run_decompositions(dict(_decompositions()))
     except Refusal as refusal:
         raise Refusal(refusal.sentence, refusal.place or of_error(refusal, wrapper.model)) from None
     except Exception as error:
@@ -174,4 +99,4 @@ def _refuse_lost_state(program: ExportedProgram, replaced: set[str]) -> None:
         name = (spec.target or "").removeprefix(MODEL_PREFIX)
         if spec.kind is InputKind.CONSTANT_TENSOR and name in replaced and spec.arg.name in used:
             path, _, attribute = name.rpartition(".")
-            raise _changed_attribute(path, attribute)
+            raise changed_attribute(path, attribute)

@@ -1,0 +1,113 @@
+"""The module that is traced: the author's model with its loss around it, and an eye on its state."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from swarm.train.capture.places import LOSS_PATH, Place, Refusal
+from swarm.train.capture.watch import Watch, plain_tensors
+
+Loss = Callable[[Any, Any], torch.Tensor]
+"""Called with (outputs, target); returns a scalar."""
+
+
+class _Slot(NamedTuple):
+    """A tensor that a part of the model holds by name, with the number of writes it has seen."""
+
+    path: str
+    part: nn.Module
+    name: str
+    tensor: torch.Tensor
+    writes: int
+
+    @property
+    def current(self) -> object:
+        return getattr(self.part, self.name, None)
+
+
+class ModelWithLoss(nn.Module):
+    """What is traced: all fields of a micro-batch in, the loss and the model's outputs out.
+
+    With a ``loss`` the last field is the target; without one, the model returns the loss itself: alone, as
+    the first of a tuple, or under ``loss`` in a mapping. ``replaced`` has the names of plain attributes whose
+    tensors the model replaced.
+    """
+
+    def __init__(self, model: nn.Module, loss: Loss | None) -> None:
+        super().__init__()
+        self.model = model
+        self.loss = loss
+        self.replaced: set[str] = set()
+
+    def forward(self, *fields: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """The loss and the output tensors; buffers that the model replaced are written back in place."""
+        buffers = self._slots(lambda part: list(part.named_buffers(recurse=False)))
+        plain = self._slots(plain_tensors)
+        with Watch():
+            loss, outputs = self._evaluated(fields)
+            for slot in buffers:
+                _write_back(slot)
+        self._note_changes(plain)
+        if not isinstance(loss, torch.Tensor):
+            raise Refusal(
+                "it is not a tensor; return the loss first, or give a loss function", Place(path=LOSS_PATH)
+            )
+        return loss, [leaf for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
+
+    def _evaluated(self, fields: Sequence[torch.Tensor]) -> tuple[Any, Any]:
+        if self.loss is not None:
+            outputs = self.model(*fields[:-1])
+            return self.loss(outputs, fields[-1]), outputs
+        result = self.model(*fields)
+        if isinstance(result, torch.Tensor):
+            return result, ()
+        if isinstance(result, Mapping):
+            return result.get("loss"), result
+        return (result[0], result[1:]) if isinstance(result, tuple | list) and result else (None, ())
+
+    def _slots(self, held_by: Callable[[nn.Module], list[tuple[str, torch.Tensor]]]) -> list[_Slot]:
+        return [
+            _Slot(path, part, name, tensor, _writes(tensor))
+            for path, part in self.model.named_modules()
+            for name, tensor in held_by(part)
+        ]
+
+    def _note_changes(self, plain: Sequence[_Slot]) -> None:
+        for slot in plain:
+            if _writes(slot.tensor) != slot.writes:
+                raise changed_attribute(slot.path, slot.name)
+            if slot.current is not slot.tensor:
+                self.replaced.add(f"{slot.path}.{slot.name}" if slot.path else slot.name)
+
+
+def changed_attribute(path: str, name: str) -> Refusal:
+    """Why a model that changes a tensor outside of its buffers is refused."""
+    return Refusal(
+        f"the tensor {name} is kept in a plain attribute and changed by forward, so its state would be lost; "
+        f'keep it with register_buffer("{name}", ...)',
+        Place(path=path),
+    )
+
+
+def _write_back(slot: _Slot) -> None:
+    """Make the replacement of a buffer by assignment the same as a write to it."""
+    current, buffer = slot.current, slot.tensor
+    if current is buffer:
+        return
+    if not isinstance(current, torch.Tensor) or (current.shape, current.dtype) != (
+        buffer.shape,
+        buffer.dtype,
+    ):
+        raise Refusal(
+            f"its buffer {slot.name} is replaced by something of another shape or type; keep both fixed",
+            Place(path=slot.path),
+        )
+    buffer.copy_(current)
+    setattr(slot.part, slot.name, buffer)
+
+
+def _writes(tensor: torch.Tensor) -> int:
+    return tensor._version  # noqa: SLF001  torch's count of writes has no public name
