@@ -10,6 +10,7 @@
 """
 
 import asyncio
+import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -104,15 +105,19 @@ class Cluster:
         """Start a node that publishes jobs."""
         return await self._add("author", Gift(device=torch.device("cpu"), memory=0))
 
+    async def start_again(self, node: TrainingNode) -> TrainingNode:
+        """A node in the home of ``node``, which has ended, on the port that it had."""
+        port = Address.parse(node.addresses[0]).port
+        config = dataclasses.replace(node.config, listen=Address(node.config.listen.host, port))
+        return await self._start(config, node.gift, Identity.load(config.folder))
+
     async def _add(self, role: Role, gift: Gift) -> TrainingNode:
         config, identity = self._place(role, capabilities(gift))
-        node = TrainingNode(
-            config,
-            gift=gift,
-            identity=identity,
-            clock=self.clock,
-            networks=self._networks(config.listen.host),
-        )
+        return await self._start(config, gift, identity)
+
+    async def _start(self, config: NodeConfig, gift: Gift, identity: Identity) -> TrainingNode:
+        networks = self._networks(config.listen.host)
+        node = TrainingNode(config, gift=gift, identity=identity, clock=self.clock, networks=networks)
         await self._enter(node)
         return node
 

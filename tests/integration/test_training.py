@@ -229,6 +229,21 @@ async def test_an_author_may_leave_once_blocks_are_replicated(tmp_path: Path, ma
         assert report.tensors == len(load_file(tmp_path / "weights.safetensors"))
 
 
+async def test_weights_outlive_a_restart_of_every_peer(tmp_path: Path, make_job: MakeJob) -> None:
+    prepared = prepare_job(make_job())
+    async with Cluster(tmp_path / "swarm", networks=memory_networks()) as cluster:
+        run = await train(cluster, prepared, 2)
+        for node in (run.author, *run.peers):
+            await cluster.end(node)
+        peers = [await cluster.start_again(node) for node in run.peers]
+        reader = await cluster.add_author()
+        await cluster.until(lambda: {node.identity.peer for node in peers} <= set(reader.links))
+        report = await reader.export(run.job.id[:8], tmp_path / "weights.safetensors")
+        assert report.tensors == len(prepared.captured.state_dict)
+        again = reader.jobs.find(run.job.id)
+        assert (again.state, again.held_out) == ("done", run.job.held_out)
+
+
 async def test_cancelling_ends_a_job_everywhere(tmp_path: Path, make_job: MakeJob) -> None:
     prepared = prepare_job(make_job(steps=100_000))
     async with Cluster(tmp_path, networks=memory_networks()) as cluster:
