@@ -8,6 +8,7 @@ dead nodes.
 
 import asyncio
 import bisect
+import contextlib
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
@@ -77,11 +78,9 @@ class Lookup:
         """
         for contact in self._table.closest(self._target, _SPARE * self._k):
             self._add(contact.id, contact.address)
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOOKUP_SECONDS):
                 await self._search()
-        except TimeoutError:
-            pass
         self._table.looked_up(self._target)
         answered = (one.contact for one in self._candidates if one.state is _State.ANSWERED)
         return [contact for contact in answered if contact is not None][: self._k]

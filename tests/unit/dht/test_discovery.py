@@ -233,6 +233,23 @@ def test_a_bootstrap_node_that_forgot_everything_is_found_again_by_its_peers(run
     run(body)
 
 
+def test_seeds_that_are_gone_for_good_trouble_nobody(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def body(peers: Any, network: MemoryDatagrams, clock: ManualClock) -> None:
+        swarm = await peers.swarm(4)
+        await swarm[0].aclose()
+        async with asyncio.TaskGroup() as group:
+            running = [group.create_task(peer.run()) for peer in swarm[1:]]
+            await asyncio.sleep(1900)
+            assert [peer.statistics().contacts for peer in swarm[1:]] == [2, 2, 2]
+            assert await everybody(swarm[1:]) == [3, 3, 3]
+            for task in running:
+                task.cancel()
+
+    with caplog.at_level(logging.INFO):
+        run(body)
+    assert caplog.text == ""
+
+
 def test_when_the_line_was_down_for_long_the_peer_comes_back_by_itself(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -209,6 +209,35 @@ def test_sending_where_no_one_listens_changes_nothing(run: Run) -> None:
     run(body())
 
 
+def test_a_socket_that_cannot_be_watched_is_closed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    bound: list[socket.socket] = []
+    bind = module._bind
+
+    def binding(address: Address) -> socket.socket:
+        bound.append(bind(address))
+        return bound[-1]
+
+    async def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("out of watchers")
+
+    monkeypatch.setattr(module, "_bind", binding)
+    monkeypatch.setattr(asyncio.BaseEventLoop, "create_datagram_endpoint", refuse)
+    with pytest.raises(RuntimeError, match="watchers"):
+        asyncio.run(opened("127.0.0.1"))
+    assert [one.fileno() for one in bound] == [-1]
+
+
+def test_on_windows_an_error_from_the_far_end_makes_the_socket_unsound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for platform, sound in (("linux", True), ("win32", False)):
+        endpoint = module._UdpEndpoint()
+        receiver = module._Receiver(endpoint, lambda *_: None)
+        monkeypatch.setattr(sys, "platform", platform)
+        receiver.error_received(ConnectionResetError("unreachable"))
+        assert endpoint.is_sound is sound
+
+
 def test_it_says_where_there_is_no_way_to(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     probes: list[str] = []
 

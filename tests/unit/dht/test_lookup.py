@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from swarm.dht import lookup as module
 from swarm.dht.addresses import Address
 from swarm.dht.calls import Target
 from swarm.dht.limits import LOOKUP_SECONDS, MAX_ALPHA, MAX_LOOKUP_CALLS, K
@@ -153,6 +154,30 @@ def test_no_more_than_the_limit_are_asked_at_a_time(run: Run) -> None:
         await scene.look_up()
         assert max(waiting[:3]) <= 3
         assert 3 < max(waiting) <= MAX_ALPHA
+
+    run(body)
+
+
+def test_a_lookup_ends_with_what_it_has_when_its_time_is_up(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOKUP_SECONDS", 0.1)
+
+    async def body(scene: Scene) -> None:
+        found, seconds = await scene.look_up()
+        assert seconds == pytest.approx(0.1)
+        assert 0 < len(found) < K
+
+    run(body)
+
+
+def test_a_lookup_asks_no_more_nodes_than_its_limit(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_LOOKUP_CALLS", 10)
+
+    async def body(scene: Scene) -> None:
+        found, _ = await scene.look_up()
+        assert scene.own.protocol.calls.made == 10
+        assert len(found) == 10
 
     run(body)
 
