@@ -117,11 +117,42 @@ def test_without_held_out_samples_there_is_no_held_out_loss():
     assert run_lockstep(plain, CPU).held_out is None
 
 
-def test_a_step_that_breaks_is_named_and_leaves_no_trace():
-    lockstep = Lockstep(job(replace(CLIPPED, lr=1e38, clip_norm=0.0)), (0, 2, 4), CPU)
+class Overflowing(nn.Module):
+    """Fine with its first weight, infinite with a large one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x * self.weight).exp()
+
+
+@pytest.mark.parametrize(("inner", "place"), [((), "1 of 1"), ((1, 2), "2 of 3")])
+def test_a_step_that_breaks_is_named_and_leaves_no_trace(inner, place):
+    samples = {ValueId(0): torch.full((2,), 5.0), ValueId(1): torch.full((2,), 1e6)}
+    captured = capture(Overflowing(), tuple(samples.values()), loss=nn.functional.l1_loss)
+    lockstep = Lockstep(
+        LockstepJob(
+            graph=captured.graph,
+            evaluation=None,
+            tensors=captured.tensors,
+            optimizer=replace(CLIPPED, clip_norm=0.0),
+            micro_batches=1,
+            steps=2,
+            seed=0,
+            batch=lambda step, micro_batch: samples,
+        ),
+        (0, *inner, len(captured.graph.operators)),
+        CPU,
+    )
     lockstep.step(0)
+    assert lockstep.tensors()["weight"] > 100
     before = {name: tensor.clone() for name, tensor in lockstep.tensors().items()}
-    with pytest.raises(TrainingError, match="step 1: the loss became NaN or infinite: first in the forward"):
+    where = (
+        rf"first in the forward pass of stage {place} \(the model, aten\.exp\.default at test_lockstep\.py"
+    )
+    with pytest.raises(TrainingError, match=f"step 1: the loss became NaN or infinite: {where}"):
         lockstep.step(1)
     assert all(torch.equal(tensor, before[name]) for name, tensor in lockstep.tensors().items())
 
