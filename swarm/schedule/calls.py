@@ -7,7 +7,17 @@ raise. Counts are floats, large ones saturate at ``MOST``.
 from dataclasses import dataclass
 from typing import Final
 
-from swarm.graph.dag import Graph, Operator, Ref, Scalar, Sequence, TensorSpec, Value, operator_inputs
+from swarm.graph.dag import (
+    Graph,
+    Operator,
+    Ref,
+    Scalar,
+    Sequence,
+    TensorSpec,
+    Value,
+    operator_inputs,
+    references,
+)
 from swarm.graph.operators import VIEWS
 from swarm.ids import ValueId
 from swarm.wire.tensors import dense_strides
@@ -113,13 +123,19 @@ def names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-def shares_memory(call: Call) -> bool:
-    """Whether the operator's outputs lie in its first input's memory."""
-    first = call.tensor(0)
-    if call.operator.target not in VIEWS or first is None:
-        return False
-    if any(call.value(value).spec.dtype != first.dtype for value in call.outputs):
-        return call.operator.target == "aten.view.dtype"
-    return call.name not in _COPYING_VIEWS or first.strides == dense_strides(
-        first.shape, tuple(range(len(first.shape)))
-    )
+def aliases(call: Call) -> dict[ValueId, ValueId]:
+    """The outputs that lie in another value's memory, with that value."""
+    if call.operator.target == "aten.broadcast_tensors.default":
+        sources = [references(argument) for argument in call.operator.args[:1]]
+        pairs = zip(call.operator.outputs, sources[0] if sources else (), strict=False)
+        return {ValueId(made): source for made, source in pairs if made >= 0}
+    source, first = call.argument(0), call.tensor(0)
+    if call.operator.target not in VIEWS or source is None or first is None:
+        return {}
+    retyped = any(call.value(value).spec.dtype != first.dtype for value in call.outputs)
+    if retyped and call.operator.target != "aten.view.dtype":
+        return {}
+    whole = first.strides == dense_strides(first.shape, tuple(range(len(first.shape))))
+    if call.name in _COPYING_VIEWS and not whole:
+        return {}
+    return dict.fromkeys(call.outputs, source)

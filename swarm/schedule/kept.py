@@ -15,15 +15,16 @@ from swarm.schedule.flops import product_flops
 from swarm.wire.tensors import FLOATING, ITEM_BYTES
 
 _NOTHING: Final = names("""
-    add sub subtract rsub neg negative sum mean cat concat stack hstack vstack dstack column_stack clone
-    copy lift_fresh_copy _to_copy _unsafe_view repeat tile roll flip fliplr flipud rot90 pad constant_pad_nd
-    reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d
-    fill zero tril triu diag diag_embed expand_copy permute_copy select_copy slice_copy squeeze_copy
-    transpose_copy unsqueeze_copy view_copy detach_copy alias_copy t_copy avg_pool1d avg_pool2d avg_pool3d
-    adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d
-    pixel_shuffle pixel_unshuffle channel_shuffle upsample_nearest1d upsample_nearest2d upsample_nearest3d
-    upsample_bilinear2d upsample_linear1d upsample_trilinear3d upsample_bicubic2d cumsum trace floor ceil
-    round trunc sign dropout native_dropout cross_entropy_loss
+    broadcast_tensors add sub subtract rsub neg negative sum mean cat concat stack hstack vstack dstack
+    column_stack clone copy lift_fresh_copy _to_copy _unsafe_view repeat tile roll flip fliplr flipud rot90
+    pad constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d
+    replication_pad2d replication_pad3d fill zero tril triu diag diag_embed expand_copy permute_copy
+    select_copy slice_copy squeeze_copy transpose_copy unsqueeze_copy view_copy detach_copy alias_copy
+    t_copy avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d
+    _adaptive_avg_pool2d _adaptive_avg_pool3d pixel_shuffle pixel_unshuffle channel_shuffle
+    upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_bilinear2d upsample_linear1d
+    upsample_trilinear3d upsample_bicubic2d cumsum trace floor ceil round trunc sign dropout native_dropout
+    cross_entropy_loss
 """)
 _RESULT: Final = names("""
     relu relu6 sigmoid tanh exp exp2 expm1 sqrt rsqrt reciprocal softmax log_softmax _softmax _log_softmax

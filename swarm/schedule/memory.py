@@ -20,10 +20,10 @@ from itertools import pairwise
 import numpy as np
 
 from swarm.graph.cut import sent_bytes, trained_uses
-from swarm.graph.dag import Graph, consumers, producers
+from swarm.graph.dag import Graph, consumers, operator_inputs, producers
 from swarm.graph.routing import sourceless
 from swarm.ids import OperatorIndex, ValueId
-from swarm.schedule.calls import MOST, Call, saturated, shares_memory
+from swarm.schedule.calls import MOST, Call, aliases, saturated
 from swarm.schedule.cost import GraphCosts
 from swarm.schedule.spans import Sizes, SpanBuilder, Spans
 from swarm.wire.records.manifest import Optimizer
@@ -69,7 +69,10 @@ class MemoryModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Facts:
-    """Who makes and reads what. Model inputs and source-less values are made everywhere: at -1."""
+    """Who makes and reads what. Model inputs and source-less values are made everywhere: at -1.
+
+    What a source-less operator reads counts as read where its result is used, for there it runs.
+    """
 
     made: dict[ValueId, int]
     readers: dict[ValueId, tuple[OperatorIndex, ...]]
@@ -84,10 +87,25 @@ class _Facts:
         roots: dict[ValueId, ValueId] = {}
         for operator in graph.operators:
             call = Call(graph, operator)
-            source = call.argument(0) if shares_memory(call) else None
+            shared = aliases(call)
             for value in call.outputs:
-                roots[value] = value if source is None else roots.get(source, source)
-        return cls(made=made, readers=consumers(graph), roots=roots)
+                source = shared.get(value, value)
+                roots[value] = roots.get(source, source)
+        return cls(made=made, readers=_readers(graph, free), roots=roots)
+
+
+def _readers(graph: Graph, free: frozenset[OperatorIndex]) -> dict[ValueId, tuple[OperatorIndex, ...]]:
+    """The readers of each value among the operators that are not source-less, directly or through those."""
+    found: dict[ValueId, set[OperatorIndex]] = {
+        value: {reader for reader in readers if reader not in free}
+        for value, readers in consumers(graph).items()
+    }
+    for index in sorted(free, reverse=True):
+        operator = graph.operators[index]
+        through = {reader for made in operator.outputs for reader in found.get(ValueId(made), ())}
+        for value in operator_inputs(operator):
+            found[value] |= through
+    return {value: tuple(sorted(readers)) for value, readers in found.items()}
 
 
 def _fixed(graph: Graph, facts: _Facts, copies: int) -> Spans:
@@ -131,19 +149,31 @@ def _held(graph: Graph, facts: _Facts, costs: GraphCosts) -> Spans:
         spans.always(index, kept.hidden)
         for value in kept.values:
             savers.setdefault(facts.roots.get(value, value), []).append(index)
+    ends = _last_uses(facts)
     for value, maker in facts.made.items():
         size, root = _bytes(graph, value), facts.roots.get(value, value)
         differentiable = graph.values[value].differentiable
-        pairs = _pairs(maker, facts.readers.get(value, ()))
         if differentiable or root in savers:
-            for at, before in pairs:
+            for at, before in _pairs(maker, facts.readers.get(value, ())):
                 spans.across(at, before, size)  # it comes from another stage
-        if maker >= 0 and value in savers:
+        if maker < 0 or value != root:
+            continue
+        if value in savers:
             spans.inside(min(savers[value]), maker, size)  # made and kept here
-        if maker >= 0 and differentiable and pairs:
-            spans.always(maker, size)  # made here and sent on, unless it is kept anyway
-            spans.inside(max(maker, min([pairs[-1][0], *savers.get(root, ())])), maker, -size)
+        if differentiable:  # made here and sent on, itself or as a view, unless it is kept anyway
+            spans.always(maker, size)
+            spans.inside(max(maker, min([ends[value], *savers.get(value, ())])), maker, -size)
     return spans.finish()
+
+
+def _last_uses(facts: _Facts) -> dict[ValueId, int]:
+    """The last reader of each value and of all its views; where nobody reads it, its maker."""
+    ends: dict[ValueId, int] = {}
+    for value, maker in facts.made.items():
+        root = facts.roots.get(value, value)
+        last = max(facts.readers.get(value, ()), default=maker)
+        ends[root] = max(ends.get(root, -1), int(last))
+    return ends
 
 
 def _pairs(maker: int, readers: tuple[OperatorIndex, ...]) -> list[tuple[int, int]]:

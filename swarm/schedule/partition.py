@@ -27,6 +27,9 @@ from swarm.schedule.table import StageTable
 SLACK: Final = 0.05
 """Part of the interval given away for less traffic."""
 
+SHORTEST: Final = 1e-30
+"""Seconds: the least interval that is reckoned with, for graphs without any operation."""
+
 THIN_PLACES: Final = 128
 """Places of the first look."""
 
@@ -67,8 +70,9 @@ def partition(table: StageTable, chain: Chain, *, micro_batches: int) -> Partiti
     least = _interval(chosen, chain, micro_batches, bound)
     if math.isinf(least):
         return None
-    choices = Choices(chosen, chain, micro_batches, bound=least * (1.0 + SLACK))
-    objective = traffic_objective(chosen, chain, bound=least * (1.0 + SLACK))
+    allowed = max(least, SHORTEST) * (1.0 + SLACK)
+    choices = Choices(chosen, chain, micro_batches, bound=allowed)
+    objective = traffic_objective(chosen, chain, bound=allowed)
     return _partition(chosen, chain, Program(choices, objective).solution())
 
 

@@ -106,7 +106,7 @@ def stage_table(graph: Graph, optimizer: Optimizer) -> StageTable:
 
 
 def spread(flops: Floats, traffic: Floats, places: int) -> Integers:
-    """Which of many places to keep, ``places`` at most: the ends, and the cheapest of each part between them.
+    """Which places to keep, ``places`` (3 or more) at most: the ends, and the cheapest of each part between.
 
     Parts have equal compute, with a little for each place, so that places that cost nothing are spread too.
     """

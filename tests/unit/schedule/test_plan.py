@@ -1,0 +1,182 @@
+import random
+from collections.abc import Callable
+from itertools import pairwise
+
+import msgspec
+import pytest
+
+from swarm.errors import CapacityError
+from swarm.graph.cut import cut
+from swarm.graph.dag import Graph
+from swarm.graph.evaluation import evaluation_stages
+from swarm.ids import JobId, PeerId
+from swarm.schedule.capacity import memory_for_peers
+from swarm.schedule.network import NetworkModel
+from swarm.schedule.plan import MAX_PEERS, make_plan
+from swarm.schedule.workload import PeerOffer, Workload
+from swarm.wire.records.manifest import Optimizer
+from swarm.wire.records.plan import Plan
+
+RandomGraph = Callable[[int, int], Graph]
+JOB = JobId("j" * 52)
+
+
+def workload(graph: Graph, optimizer: Optimizer, micro_batches: int = 4) -> Workload:
+    evaluation = msgspec.structs.replace(graph, mode="evaluate")
+    return Workload(graph=graph, evaluation=evaluation, optimizer=optimizer, micro_batches=micro_batches)
+
+
+def offer(name: str, memory: int, flops: float = 1e9) -> PeerOffer:
+    return PeerOffer(peer=PeerId((name * 32)[:32]), memory=memory, flops=flops)
+
+
+def layers(sketch, count: int) -> Graph:
+    h = sketch.leaf("input", 8, 64)
+    for layer in range(count):
+        weight = sketch.leaf("parameter", 64, 64)
+        h = sketch.op("linear.default", [h, weight], 8, 64, path=f"layers.{layer}")
+    sketch.op("sum.default", [h], path="loss")
+    return sketch.graph()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_plan_covers_both_graphs_within_what_is_offered(
+    random_graph: RandomGraph, adamw: Optimizer, seed: int
+):
+    work = workload(random_graph(seed, 16), adamw)
+    each = memory_for_peers(work, 3)
+    plan = make_plan(JOB, work, [offer(name, each) for name in "abc"], generation=3, step=7)
+    assert (plan.job, plan.generation, plan.step) == (JOB, 3, 7)
+    bounds = [0, *(stage.last for stage in plan.stages)]
+    assert [stage.first for stage in plan.stages] == bounds[:-1]
+    stages = cut(work.graph, bounds)
+    expected = evaluation_stages(work.graph, stages, work.evaluation)
+    assert [stage.evaluation for stage in plan.stages] == [stage.operators for stage in expected]
+    assert len({stage.holder for stage in plan.stages}) == len(plan.stages)
+    assert [stage.depth for stage in plan.stages] == [
+        min(len(plan.stages) - k, 4) for k in range(len(plan.stages))
+    ]
+    assert max(stage.memory for stage in plan.stages) <= each
+    assert all(stage.incarnation == 0 for stage in plan.stages)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(plan), type=Plan) == plan
+
+
+def test_the_same_offers_in_any_order_make_the_same_plan(random_graph: RandomGraph, adamw: Optimizer):
+    work = workload(random_graph(2, 20), adamw)
+    each = memory_for_peers(work, 4)
+    offers = [offer(name, each + 1000 * (index % 2), 1e9) for index, name in enumerate("abcdef")]
+    plans = set()
+    for seed in range(5):
+        shuffled = offers[:]
+        random.Random(seed).shuffle(shuffled)
+        plans.add(msgspec.msgpack.encode(make_plan(JOB, work, shuffled)))
+    assert len(plans) == 1
+
+
+def test_the_explanation_names_peers_operators_memory_compute_and_traffic(sketch, sgd: Optimizer):
+    work = workload(layers(sketch, 4), sgd)
+    plan = make_plan(JOB, work, [offer("a", 10**6), offer("b", 10**6)])
+    # A layer: 2 * 8 * 64 * 64 = 65,536 operations forward, twice that backward but for the first layer.
+    # Two layers have weights and gradients of 16 KiB each, twice what the largest operator touches (4 KiB and
+    # 16 KiB), what is kept (2 KiB a layer; the first stage also what it sends) and what travels.
+    assert plan.explanation == (
+        "2 stages on 2 of 2 peers; a micro-batch takes 394 us at the slowest, stage 2",
+        (
+            "stage 1 of 2: 2 operators layers.0 - layers.1 on peer bbbbbbbb, 120.0 KiB of 976.6 KiB, "
+            "45% of the compute; receives 2.0 KiB and sends 2.0 KiB per micro-batch"
+        ),
+        (
+            "stage 2 of 2: 3 operators layers.2 - loss on peer aaaaaaaa, 112.0 KiB of 976.6 KiB, "
+            "55% of the compute; receives 2.0 KiB and sends 2.0 KiB per micro-batch"
+        ),
+    )
+    assert [stage.memory for stage in plan.stages] == [120 * 1024, 112 * 1024]
+    assert plan.stages[1].seconds == pytest.approx((2 * 3 * 65_536 + 2 * 512) / 1e9)
+
+
+def test_peers_that_would_not_help_are_named(sketch, sgd: Optimizer):
+    work = workload(layers(sketch, 4), sgd)
+    plan = make_plan(JOB, work, [offer("a", 10**6), offer("b", 10**6, 1.0)])
+    assert [stage.holder[0] for stage in plan.stages] == ["a"]
+    assert plan.explanation[0].startswith("1 stage on 1 of 2 peers")
+    assert plan.explanation[-1] == "not needed: bbbbbbbb; with them the slowest part would be no faster"
+
+
+def test_one_peer_alone_holds_everything(sketch, sgd: Optimizer):
+    plan = make_plan(JOB, workload(layers(sketch, 4), sgd), [offer("a", 10**6)])
+    assert [(stage.first, stage.last, stage.depth) for stage in plan.stages] == [(0, 5, 1)]
+    assert "receives 0 B and sends 0 B" in plan.explanation[1]
+
+
+def test_memory_goes_to_the_early_stages_which_hold_more_micro_batches(sketch, sgd: Optimizer):
+    """Activations dominate, so the peer with little memory can only be the last of the chain."""
+    h = sketch.leaf("input", 4096, 16)
+    for layer in range(8):
+        h = sketch.op(
+            "linear.default", [h, sketch.leaf("parameter", 16, 16)], 4096, 16, path=f"layers.{layer}"
+        )
+    sketch.op("sum.default", [h])
+    work = workload(sketch.graph(), sgd)
+    each = memory_for_peers(work, 3)
+    offers = [offer("a", 7 * each // 10), offer("b", 3 * each), offer("c", 3 * each)]
+    plan = make_plan(JOB, work, offers)
+    assert [stage.holder[0] for stage in plan.stages][-1] == "a"
+
+
+def test_every_order_of_few_peers_is_tried_before_it_is_said_that_they_do_not_fit(sketch, sgd: Optimizer):
+    """A large middle layer: only with the roomiest peer in the middle does the model fit."""
+    h = sketch.leaf("input", 8, 64, trained=True)
+    for layer, width in enumerate([96, 400, 96, 64]):
+        h = sketch.op(
+            "linear.default", [h, sketch.leaf("parameter", width, 64)], 8, width, path=f"layers.{layer}"
+        )
+        h = sketch.op(
+            "linear.default", [h, sketch.leaf("parameter", 64, width)], 8, 64, path=f"layers.{layer}"
+        )
+    sketch.op("sum.default", [h])
+    work = workload(sketch.graph(), sgd, micro_batches=1)
+    tight = [offer("a", 230_000), offer("b", 900_000), offer("c", 260_000)]
+    plan = make_plan(JOB, work, tight)
+    assert "b" in [stage.holder[0] for stage in plan.stages]
+
+
+def test_too_little_memory_is_one_line(sketch, adamw: Optimizer):
+    with pytest.raises(CapacityError, match=r"^the job needs .* start more peers or raise --memory$"):
+        make_plan(JOB, workload(layers(sketch, 20), adamw), [offer("a", 300_000), offer("b", 200_000)])
+    with pytest.raises(CapacityError, match="no peer offers memory"):
+        make_plan(JOB, workload(layers(sketch, 20), adamw), [offer("a", 0)])
+
+
+@pytest.mark.parametrize("claim", [float("nan"), float("inf"), 0.0, -1.0])
+def test_a_speed_that_is_no_number_counts_as_the_lowest(sketch, sgd: Optimizer, claim: float):
+    work = workload(layers(sketch, 12), sgd)
+    honest = [offer("a", 10**6, 1e9), offer("b", 10**6, 2e9)]
+    odd = make_plan(JOB, work, [*honest, offer("c", 10**6, claim)])
+    same = make_plan(JOB, work, [*honest, offer("c", 10**6, 1e9)])
+    assert odd == same
+
+
+def test_of_several_offers_of_one_peer_the_last_counts(sketch, sgd: Optimizer):
+    work = workload(layers(sketch, 4), sgd)
+    plan = make_plan(JOB, work, [offer("a", 10), offer("a", 10**6)])
+    assert len(plan.stages) == 1
+
+
+def test_slow_pairs_are_avoided_where_rates_are_known(sketch, sgd: Optimizer):
+    work = workload(layers(sketch, 12), sgd)
+    peers = [offer(name, 10**6, 1e6) for name in "abc"]
+    names = [peer.peer for peer in peers]
+    rates = {(x, y): 1e9 for x in names for y in names}
+    slow = {(names[0], names[1]): 1.0, (names[1], names[0]): 1.0}
+    plan = make_plan(JOB, work, peers, network=NetworkModel(rates=rates | slow))
+    held = [stage.holder for stage in plan.stages]
+    assert len(held) >= 2
+    assert all({x, y} != {names[0], names[1]} for x, y in pairwise(held))
+
+
+def test_more_peers_than_a_plan_considers_are_cut_to_those_with_most_memory(sketch, sgd: Optimizer):
+    work = workload(layers(sketch, 6), sgd)
+    crowd = [offer(f"{chr(97 + i % 26)}{chr(97 + i // 26)}", 10**5 + i) for i in range(MAX_PEERS + 40)]
+    plan = make_plan(JOB, work, crowd)
+    lowest = sorted(crowd, key=lambda peer: peer.memory)[:40]
+    assert not {peer.peer for peer in lowest} & {stage.holder for stage in plan.stages}
