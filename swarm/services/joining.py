@@ -27,6 +27,9 @@ from swarm.wire.messages.hello import Role
 JOIN_SECONDS: Final = 30.0
 """Within this a join ends (DESIGN section 6)."""
 
+MOMENT_SECONDS: Final = 1.0
+"""How long the other doors may take once one has opened."""
+
 MAX_KNOCKS: Final = 16
 """Addresses that are called at once when joining."""
 
@@ -76,13 +79,23 @@ class Joining:
                 "the invite has no address in it: run swarm bootstrap with it, and use the invite that prints"
             )
         self._enter(f"an answer from {', '.join(addresses[:3])}{' and others' if addresses[3:] else ''}")
+        links: list[Link] = []
+        errors: list[SwarmError] = []
         async with asyncio.TaskGroup() as group:
-            calls = [group.create_task(self._call(address)) for address in addresses]
-        links = [call.result() for call in calls if isinstance(call.result(), Link)]
-        if links:
-            return tuple(link for link in links if isinstance(link, Link))
-        errors = [error for call in calls if isinstance(error := call.result(), SwarmError)]
-        raise _verdict(errors)
+            calls = {group.create_task(self._call(address)) for address in addresses}
+            while calls:
+                moment = MOMENT_SECONDS if links else None
+                done, calls = await asyncio.wait(calls, timeout=moment, return_when=asyncio.FIRST_COMPLETED)
+                for result in (call.result() for call in done):
+                    links += [result] if isinstance(result, Link) else []
+                    errors += [result] if isinstance(result, SwarmError) else []
+                if not done:
+                    for call in calls:
+                        call.cancel()
+                    break
+        if not links:
+            raise _verdict(errors)
+        return tuple(links)
 
     async def _call(self, address: str) -> Link | SwarmError:
         try:
@@ -104,6 +117,11 @@ class Joining:
                 f"the swarm's DHT answers at {', '.join(seeds)}, but does not keep what is published there: "
                 "restart its bootstrap node"
             )
+        self._enter("")
+
+    async def begin_alone(self, addresses: Sequence[str]) -> None:
+        """Publish where we are with nobody there to keep it but ourselves: a bootstrap node's first start."""
+        await self._discovery.publish(addresses, self._role)
         self._enter("")
 
     def look_soon(self) -> None:

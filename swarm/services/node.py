@@ -6,58 +6,45 @@ Torch-free. A peer that trains is given the service that ``swarm.services.traini
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
 from swarm.clock import Clock
 from swarm.data.blocks import Blocks, BlockStore
-from swarm.dht.discovery import Discovery, DiscoveryConfig
 from swarm.dht.endpoint import Network as DatagramNetwork
 from swarm.dht.endpoint import UdpNetwork
-from swarm.errors import FailureError, LocalError, RemoteProtocolError
+from swarm.errors import LocalError, RemoteProtocolError
 from swarm.identity.chain import Member
 from swarm.identity.membership import Identity
 from swarm.identity.uses import UseLedger
 from swarm.ids import PeerId, short
 from swarm.log import get_log
 from swarm.net.address import Address
-from swarm.net.interfaces import reachable_hosts
 from swarm.net.link import Link
 from swarm.net.network import Network, SystemNetwork
 from swarm.net.pool import Handlers, Pool, PoolConfig
 from swarm.protocol.welcome import Epoch
+from swarm.services.archive import Archive
 from swarm.services.blocks import BlockExchange
+from swarm.services.commands import cancel_job, export_job
 from swarm.services.context import Buffer, Context, Service
 from swarm.services.coordinator import Coordinator
-from swarm.services.export import export_weights
+from swarm.services.entrance import Entrance, EntranceConfig
 from swarm.services.job_blocks import JobBlocks
-from swarm.services.job_files import forget_job, keep_job, kept_jobs, restore
-from swarm.services.jobs import Job, Jobs
-from swarm.services.joining import Joining
+from swarm.services.jobs import Jobs
 from swarm.services.members import Members, load_members, save_members
 from swarm.services.node_status import HeldStage, describe_node
 from swarm.services.status.document import StatusDocument
 from swarm.services.status.source import CancelReport, ExportReport
 from swarm.services.story import Story
 from swarm.services.version import program_version
-from swarm.wire.limits import MAX_ADDRESSES
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.hello import Capabilities, Role
 
 USES_FILE: Final = "uses.json"
 CONTACTS_FILE: Final = "contacts.json"
 BLOCKS_FOLDER: Final = "blocks"
-
-_EPOCH_INFO: Final = b"fusion-swarm first dht epoch"
-_PORT_ATTEMPTS: Final = 8
-
-LISTEN_SECONDS: Final = 3.0
-"""How long a command waits for the swarm to tell it of a job."""
 
 _log = get_log(__name__)
 
@@ -144,28 +131,18 @@ class Node(Handlers):
         self.coordinator = Coordinator(self, self.jobs, self.blocks)
         made = extra(Services(context=self, jobs=self.jobs, blocks=self.blocks))
         self._services: tuple[Service, ...] = (self.jobs, self.coordinator, *made)
-        self._recall_jobs()
-        self.jobs.on_change.append(self._keep_job)
-        self.jobs.on_forget.append(lambda job: forget_job(config.folder, job.id))
-
-        self.discovery: Discovery | None = None
-        self.joining: Joining | None = None
-
-    def _recall_jobs(self) -> None:
-        """Take up the ended jobs of earlier runs, and hold on to the trained weights that are here."""
-        for kept in kept_jobs(self.config.folder):
-            try:
-                job = self.jobs.recall(kept.envelope)
-            except RemoteProtocolError as error:
-                _log.warning("a kept job does not hold any more", cause=str(error))
-            else:
-                restore(job, kept)
-                self.blocks.pin_weights(job, [tensor.blob for tensor in job.weights])
-
-    def _keep_job(self, job: Job) -> None:
-        if job.ended and not self._leaving:
-            keep = partial(keep_job, self.config.folder, job)
-            self.tasks.create_task(asyncio.to_thread(keep), name="keep job")
+        self._archive = Archive(config.folder, jobs=self.jobs, blocks=self.blocks, tasks=self.tasks)
+        self.entrance = Entrance(
+            self.pool,
+            EntranceConfig(
+                role=config.role,
+                listen=config.listen,
+                advertise=config.advertise,
+                contacts=config.folder / CONTACTS_FILE,
+            ),
+            clock=clock,
+            network=self._networks.datagrams,
+        )
 
     def _store(self) -> Blocks:
         return BlockStore(self.config.folder / BLOCKS_FOLDER, self.config.disk)
@@ -173,7 +150,7 @@ class Node(Handlers):
     # Life.
 
     async def __aenter__(self) -> Self:
-        await self._listen()
+        await self.entrance.open()
         try:
             await self.tasks.__aenter__()
             self.tasks.create_task(self._deliver_local(), name="local messages")
@@ -200,9 +177,9 @@ class Node(Handlers):
         """
         self._leaving = True
         try:
+            self._archive.close()
             await self.pool.aclose(reason)
-            if self.discovery is not None:
-                await self.discovery.aclose()
+            await self.entrance.aclose()
             await asyncio.to_thread(save_members, self.config.folder, self.members.all())
         finally:
             try:
@@ -216,96 +193,16 @@ class Node(Handlers):
             finally:
                 await self.pool.__aexit__(None, None, None)
 
-    async def _listen(self) -> None:
-        """TCP and UDP on one port; where any free one will do, one that both have free."""
-        for attempt in range(_PORT_ATTEMPTS):
-            await self.pool.__aenter__()
-            port = self.pool.listening[0].port
-            try:
-                self.discovery = await self._open_discovery(port)
-            except FailureError:
-                await self.pool.__aexit__(None, None, None)
-                if self.config.listen.port or attempt == _PORT_ATTEMPTS - 1:
-                    raise
-            else:
-                return
-
-    async def _open_discovery(self, port: int) -> Discovery:
-        host = self.config.listen.host
-        folder, identity = self.config.folder, self.pool.identity
-        discovery = Discovery(
-            DiscoveryConfig(
-                swarm=identity.swarm,
-                listen=(host,) if host else ("0.0.0.0", "::"),  # noqa: S104 - a peer is there to be reached
-                port=port,
-                storing=self.config.role != "author",
-                state=folder / CONTACTS_FILE,
-            ),
-            key=identity.key,
-            clock=self.clock,
-            network=self._networks.datagrams,
-        )
-        await discovery.start()
-        return discovery
-
-    # Joining.
-
     async def _join(self) -> None:
-        discovery = self._discovery()
-        role, identity = self.config.role, self.pool.identity
-        joining = self.joining = Joining(self.pool, discovery, role=role, clock=self.clock)
-        self.pool.addresses = self._addresses(())
-        if role == "bootstrap":
-            self._take_epoch(Epoch(number=0, key=_first_epoch_key(identity.door_key)))
-        own = set(self.pool.addresses)
-        invited = [address for address in identity.addresses if address not in own]
-        remembered = [address for address in self.members.addresses() if address not in own]
-        seeds: list[str] = []
-        observed: list[str] = []
-        if role != "bootstrap" or invited:
-            try:
-                links = await joining.knock(invited, remembered)
-            except FailureError:
-                if role != "bootstrap":
-                    raise
-                links = ()
-            seeds = [link.address for link in links]
-            observed = [Address.parse(link.accept.observed).host for link in links if link.accept.observed]
-        self.pool.addresses = self._addresses(observed)
-        self.tasks.create_task(discovery.run(), name="discovery")
-        if seeds:
-            await joining.discover(seeds, self.pool.addresses)
-        else:
-            await discovery.publish(self.pool.addresses, role)
+        remembered = self.members.addresses()
+        await self.entrance.join(remembered, tasks=self.tasks)
+        identity = self.identity
         self.story.tell("joined", f"joined the swarm {identity.name} as peer {short(identity.peer)}")
-        self.tasks.create_task(joining.meet(self._wanted), name="meet peers")
-
-    def _discovery(self) -> Discovery:
-        if self.discovery is None:
-            raise LocalError("the node has not been entered")
-        return self.discovery
-
-    def _addresses(self, observed: Sequence[str]) -> tuple[str, ...]:
-        """Where this node says it can be reached."""
-        if self.config.advertise:
-            return self.config.advertise
-        listening = self.pool.listening
-        hosts = reachable_hosts([address.host for address in listening], observed)
-        return tuple(str(Address(host, listening[0].port)) for host in hosts)[:MAX_ADDRESSES]
 
     @property
     def addresses(self) -> tuple[str, ...]:
         """``host:port`` where it says it can be reached."""
         return self.pool.addresses
-
-    def _take_epoch(self, epoch: Epoch) -> None:
-        known = self.pool.reception.epoch
-        if known is None or epoch.number > known.number:
-            self.pool.reception.epoch = epoch
-            self._discovery().set_epoch(epoch.number, epoch.key)
-
-    def _wanted(self, peer: PeerId) -> bool:
-        return peer != self.identity.peer and peer not in self.links
 
     # The node as its owner sees it (``swarm.services.status.source.StatusSource``).
 
@@ -318,48 +215,12 @@ class Node(Handlers):
         return describe_node(self)
 
     async def cancel(self, job: str) -> CancelReport:
-        """End a job in the whole swarm.
-
-        Raises MisuseError where there is no such job, FailureError without the right to end it.
-        """
-        found = await self.find_job(job)
-        if found.ended:
-            raise FailureError(f"job {short(found.id)} has ended already: it is {found.state}")
-        self.jobs.cancel(found)
-        return CancelReport(job=found.id)
+        """End a job in the whole swarm; see ``swarm.services.commands``."""
+        return await cancel_job(self.jobs, job)
 
     async def export(self, job: str, path: Path) -> ExportReport:
-        """Write a job's trained weights; raises MisuseError for no such job, FailureError with the cause."""
-        found = await self.find_job(job)
-        if not found.weights:
-            raise FailureError(
-                f"job {short(found.id)} has no trained weights yet: it is {found.state}, "
-                f"step {found.step} of {found.manifest.steps}"
-            )
-        return await export_weights(found, self.blocks, path)
-
-    async def find_job(self, prefix: str) -> Job:
-        """The one job whose id begins with ``prefix``; MisuseError where there is none, or more.
-
-        A node that joined just now gets a moment to hear of it, and how it stands.
-        """
-        heard = asyncio.Event()
-
-        def listen(_: Job) -> None:
-            if any(job.heard for job in self.jobs.all() if job.id.startswith(prefix.lower())):
-                heard.set()
-
-        self.jobs.on_change.append(listen)
-        try:
-            async with asyncio.timeout(LISTEN_SECONDS):
-                for job in self.jobs.all():
-                    listen(job)
-                await heard.wait()
-        except TimeoutError:
-            _log.debug("no word from the job's coordinator", job=prefix)
-        finally:
-            self.jobs.on_change.remove(listen)
-        return self.jobs.find(prefix)
+        """Write a job's trained weights; see ``swarm.services.commands``."""
+        return await export_job(self.jobs, self.blocks, job, path)
 
     # The node as its services see it (``swarm.services.context.Context``).
 
@@ -403,7 +264,7 @@ class Node(Handlers):
         self.members.on_up(link)
         accept = link.accept
         if accept.epoch_key:
-            self._take_epoch(Epoch(number=accept.epoch, key=accept.epoch_key))
+            self.entrance.take_epoch(Epoch(number=accept.epoch, key=accept.epoch_key))
         if self.identity.admission and accept.admission == self.identity.admission:
             self.tasks.create_task(self._save_identity(), name="save identity")
         role = "" if link.hello.role == "peer" else f" ({link.hello.role})"
@@ -422,8 +283,7 @@ class Node(Handlers):
             return
         for service in self._services:
             service.on_down(link.peer, reason)
-        if self.joining is not None:
-            self.joining.look_soon()
+        self.entrance.look_soon()
 
     def on_message(self, link: Link, message: Message, payload: memoryview) -> None:
         """A message came."""
@@ -457,8 +317,3 @@ class Node(Handlers):
 
 async def _stop() -> None:
     raise _Stop
-
-
-def _first_epoch_key(door_key: bytes) -> bytes:
-    """The DHT key before any rotation: the same for all bootstrap nodes of a swarm (decision D2)."""
-    return HKDF(algorithm=SHA256(), length=32, salt=None, info=_EPOCH_INFO).derive(door_key)

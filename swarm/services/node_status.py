@@ -197,11 +197,9 @@ def _stages(job: Job, plan: Plan, held: tuple[HeldStage, ...]) -> tuple[StageSta
 
 def _waiting(node: "Node", held: tuple[HeldStage, ...]) -> WaitingStatus | None:
     """What is waited for, the node's own entry first, then jobs, then stages."""
-    joining = node.joining
-    if joining is None or joining.state.waiting:
-        reason = joining.state.waiting if joining is not None else "the start"
-        since = joining.state.since if joining is not None else node.since
-        return WaitingStatus(reason=reason, job="", since=since, until=None)
+    state = node.entrance.state
+    if state.waiting:
+        return WaitingStatus(reason=state.waiting, job="", since=state.since, until=None)
     for job in node.jobs.all():
         if job.state in {"waiting", "loading"}:
             return WaitingStatus(reason=job.sentence, job=job.id, since=job.since, until=job.until or None)

@@ -303,9 +303,8 @@ async def test_with_the_dhts_storage_emptied_a_join_fails(
         first = await cluster.add_peer(memory=1000)
         await cluster.until(lambda: len(bootstrap.links) == 1)
         for node in (bootstrap, first):
-            assert node.discovery is not None
-            storage = node.discovery._node.storage
+            storage = node.entrance.discovery._node.storage
             monkeypatch.setattr(storage, "_put", lambda *_: None)
-            node.discovery.forget_records()
+            node.entrance.discovery.forget_records()
         with pytest.raises(FailureError, match="does not keep what is published there"):
             await cluster.add_peer(memory=1000)

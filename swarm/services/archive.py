@@ -1,0 +1,41 @@
+"""Carries the jobs that have ended over restarts: takes them up at the start, keeps each when it ends."""
+
+import asyncio
+from functools import partial
+from pathlib import Path
+
+from swarm.errors import RemoteProtocolError
+from swarm.log import get_log
+from swarm.services.job_blocks import JobBlocks
+from swarm.services.job_files import forget_job, keep_job, kept_jobs, restore
+from swarm.services.jobs import Job, Jobs
+
+_log = get_log(__name__)
+
+
+class Archive:
+    """The ended jobs of one node, in its folder."""
+
+    def __init__(self, folder: Path, *, jobs: Jobs, blocks: JobBlocks, tasks: asyncio.TaskGroup) -> None:
+        self._folder = folder
+        self._tasks = tasks
+        self._closed = False
+        for kept in kept_jobs(folder):
+            try:
+                job = jobs.recall(kept.envelope)
+            except RemoteProtocolError as error:
+                _log.warning("a kept job does not hold any more", cause=str(error))
+            else:
+                restore(job, kept)
+                blocks.pin_weights(job, [tensor.blob for tensor in job.weights])
+        jobs.on_change.append(self._changed)
+        jobs.on_forget.append(lambda job: forget_job(folder, job.id))
+
+    def close(self) -> None:
+        """Keep nothing more: the node's tasks are about to end."""
+        self._closed = True
+
+    def _changed(self, job: Job) -> None:
+        if job.ended and not self._closed:
+            keep = asyncio.to_thread(partial(keep_job, self._folder, job))
+            self._tasks.create_task(keep, name="keep job")
