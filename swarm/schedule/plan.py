@@ -11,7 +11,7 @@ from swarm.schedule.capacity import capacity_error
 from swarm.schedule.chain import Chain
 from swarm.schedule.explanation import explain
 from swarm.schedule.network import UNKNOWN, NetworkModel
-from swarm.schedule.orders import FEW_PEERS, all_orders, likely_orders
+from swarm.schedule.orders import fitting_order, likely_orders
 from swarm.schedule.partition import SLACK, Partition, partition
 from swarm.schedule.table import StageTable, stage_table
 from swarm.schedule.workload import PeerOffer, Workload
@@ -19,6 +19,9 @@ from swarm.wire.records.plan import Plan, StagePlan
 
 MAX_PEERS: Final = 128
 """Peers that one plan considers: those that offer the most memory, then speed."""
+
+FEW_PEERS: Final = 16
+"""Up to so many peers, all likely orders are tried; among more, the first that can hold the job is taken."""
 
 Placed = tuple[Partition, tuple[PeerOffer, ...]]
 
@@ -71,27 +74,33 @@ def make_plan(
 def _place(
     table: StageTable, offers: Sequence[PeerOffer], network: NetworkModel, micro_batches: int
 ) -> Placed | None:
-    """The best partition over all orders that are tried, with its order."""
-
-    def partitions(orders: Iterable[tuple[PeerOffer, ...]]) -> Iterable[Placed]:
-        for order in orders:
-            chain = Chain(
-                memory=tuple(offer.memory for offer in order),
-                flops=tuple(offer.flops for offer in order),
-                seconds_per_byte=network.seconds_per_byte([offer.peer for offer in order]),
-            )
-            found = partition(table, chain, micro_batches=micro_batches)
-            if found is not None:
-                yield found, order
-                if len(order) > FEW_PEERS:
-                    return
-
-    if not offers:
-        return None
-    found = list(partitions(likely_orders(offers))) or list(partitions(all_orders(offers)))
+    """The best partition over the orders that are tried, with its order."""
+    found: list[Placed] = []
+    for order in likely_orders(offers):
+        placed = _partition(table, order, network, micro_batches)
+        if placed is not None:
+            found.append(placed)
+            if len(order) > FEW_PEERS:
+                break
+    if not found and offers:
+        fitting = fitting_order(table, offers, micro_batches=micro_batches)
+        placed = _partition(table, fitting, network, micro_batches) if fitting else None
+        found = [placed] if placed is not None else []
     least = min((placed.interval for placed, _ in found), default=math.inf) * (1.0 + SLACK)
     good = [placed for placed in found if placed[0].interval <= least]
     return min(good, key=lambda placed: (placed[0].traffic, placed[0].interval), default=None)
+
+
+def _partition(
+    table: StageTable, order: tuple[PeerOffer, ...], network: NetworkModel, micro_batches: int
+) -> Placed | None:
+    chain = Chain(
+        memory=tuple(offer.memory for offer in order),
+        flops=tuple(offer.flops for offer in order),
+        seconds_per_byte=network.seconds_per_byte([offer.peer for offer in order]),
+    )
+    found = partition(table, chain, micro_batches=micro_batches)
+    return None if found is None else (found, order)
 
 
 def _usable(offers: Iterable[PeerOffer]) -> list[PeerOffer]:
