@@ -124,7 +124,7 @@ class Discovery:
         """Listen, and read the remembered contacts. Raises FailureError where the port cannot be had."""
         if self._config.state is not None:
             self._remembered = await asyncio.to_thread(load_contacts, self._config.state)
-        await self._open(self._config.port)
+        self._adopt(await self._open(self._config.port))
 
     async def aclose(self) -> None:
         """Stop listening, and write the remembered contacts. Calls under way end as if unanswered."""
@@ -209,21 +209,28 @@ class Discovery:
             datagrams=dict(self._node.protocol.counts),
         )
 
-    async def _open(self, port: int) -> None:
-        endpoint = await self._network.open(self._config.listen, port, self._node.protocol.on_datagram)
-        self._endpoint = endpoint
-        self._node.protocol.endpoint = endpoint
+    async def _open(self, port: int) -> Endpoint:
+        return await self._network.open(self._config.listen, port, self._node.protocol.on_datagram)
+
+    def _adopt(self, endpoint: Endpoint) -> None:
+        self._endpoint = self._node.protocol.endpoint = endpoint
 
     async def _tick(self) -> None:
         """Drop expired records, and open a lost socket anew on the port that others know."""
         self._upkeep.expire()
-        if self._endpoint is None or self._endpoint.is_sound:
+        lost = self._endpoint
+        if lost is None or lost.is_sound:
             return
-        self._endpoint.close()
+        lost.close()
         try:
-            await self._open(self._endpoint.port)
+            endpoint = await self._open(lost.port)
         except FailureError as error:
             _log.warning("datagram socket still lost", reason=error)
+            return
+        if self._endpoint is lost:
+            self._adopt(endpoint)
+        else:
+            endpoint.close()
 
     async def _keep_in_touch(self) -> None:
         await self._rejoin()
@@ -237,9 +244,9 @@ class Discovery:
         try:
             report = await self._reach(self._seeds, self._remembered)
         except FailureError as error:
-            if not self._alone:
+            if not self._alone and not self._node.table.contacts():
                 _log.warning("no contact in the swarm", reason=error)
-            self._alone = True
+                self._alone = True
         else:
             _log.info("in touch with the swarm", contacts=report.contacts)
             self._alone = False

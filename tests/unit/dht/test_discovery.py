@@ -311,6 +311,29 @@ def test_a_socket_that_stays_lost_is_tried_again(run: Run, caplog: pytest.LogCap
     assert "still lost" in caplog.text
 
 
+def test_closing_while_a_lost_socket_is_opened_anew_leaves_none_open(run: Run) -> None:
+    async def body(peers: Any, network: MemoryDatagrams, clock: ManualClock) -> None:
+        [peer] = await peers.swarm(1)
+        open_now = network.open
+
+        async def open_later(*args: Any) -> Any:
+            endpoint = await open_now(*args)
+            await asyncio.sleep(1)
+            return endpoint
+
+        network.open = open_later
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(peer.run())
+            peer._endpoint.is_sound = False
+            await asyncio.sleep(5.5)
+            await peer.aclose()
+            await asyncio.sleep(1)
+            running.cancel()
+        assert network._open == {}
+
+    run(body)
+
+
 def test_it_can_be_closed_and_started_again(run: Run) -> None:
     async def body(peers: Any, network: MemoryDatagrams, clock: ManualClock) -> None:
         swarm = await peers.swarm(3)
