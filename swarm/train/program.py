@@ -24,6 +24,7 @@ from swarm.ids import OperatorIndex, ValueId
 from swarm.train.program_arguments import Template, Values, resolve
 from swarm.train.program_autograd import differentiably_portable, fork
 from swarm.train.program_seeds import Seeds
+from swarm.train.tensors import shown
 
 _SLICED_BACKWARD: Final = frozenset(
     f"aten.{name}"
@@ -68,7 +69,7 @@ class Instruction:
 
     def __str__(self) -> str:
         source = f" at {self.operator.source}" if self.operator.source else ""
-        return f"{self.operator.path or 'the model'}, {self.operator.target}{source}"
+        return shown(f"{self.operator.path or 'the model'}, {self.operator.target}{source}")
 
 
 class Program:
@@ -158,7 +159,7 @@ def _call(instruction: Instruction, taken: Values) -> list[torch.Tensor]:
         result = instruction.call(*args, **kwargs)
     except (RuntimeError, IndexError, ValueError, TypeError) as error:
         cause = str(error).partition("\n")[0]
-        raise TrainingError(f"{instruction} failed: {cause}") from error
+        raise TrainingError(f"{instruction} failed: {shown(cause)}") from error
     results = [result] if isinstance(result, torch.Tensor) else result
     made = [tensor for tensor in results if isinstance(tensor, torch.Tensor)]
     if len(made) != len(instruction.operator.outputs):

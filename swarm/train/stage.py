@@ -28,6 +28,7 @@ from swarm.train.stage_evaluation import EvaluationPass
 from swarm.train.stage_faults import is_finite
 from swarm.train.stage_parameters import Parameters
 from swarm.train.stage_pass import ForwardResult, StagePass, Tensors
+from swarm.train.tensors import shown
 from swarm.wire.messages.pipeline import Square
 from swarm.wire.records.manifest import Optimizer
 
@@ -198,8 +199,8 @@ class StageExecutor:
         self._expect_complete()
         squares = self._parameters.measure(shared)
         broken = [square.parameter for square in squares if not math.isfinite(square.total)]
-        name = f"the gradient of {self.task.graph.values[broken[0]].name}" if broken else ""
-        return Measurement(squares=squares, fault=name)
+        fault = f"the gradient of {shown(self.task.graph.values[broken[0]].name)}" if broken else ""
+        return Measurement(squares=squares, fault=fault)
 
     def apply(self, clip: float, learning_rate: float) -> None:
         """Apply the step: adopt changed buffers, scale the gradients by ``clip``, let the optimizer step."""

@@ -5,7 +5,7 @@ has its own gradient, added up over the micro-batches in index order. At the ste
 uses in operator order, wherever they were computed.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import nn
@@ -137,10 +137,6 @@ class Parameters:
     def adopt(self, parameter: ValueId, tensor: torch.Tensor) -> None:
         """Put the owner's new value of a shared parameter in place."""
         self.tensors[parameter].copy_(tensor)
-
-    def owned(self) -> Sequence[ValueId]:
-        """The trained parameters that this stage updates, in order."""
-        return sorted(self._uses)
 
 
 def sum_of_squares(tensor: torch.Tensor) -> float:

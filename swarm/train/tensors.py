@@ -1,11 +1,22 @@
 """Tensors between the graph's words and torch's: specifications, layouts, and what other peers claim."""
 
+from typing import Final
+
 import torch
 
 from swarm.compress.layout import DTYPES, travels
 from swarm.errors import LocalError, RemoteProtocolError, TrainingError
 from swarm.graph.dag import Value
+from swarm.wire.frames import printable
 from swarm.wire.tensors import TensorHeader, check_header
+
+LONGEST_SHOWN: Final = 300
+"""Characters of a graph's text in one of our sentences, which have at most a thousand."""
+
+
+def shown(text: str) -> str:
+    """Text that came with a graph, fit to be part of a sentence for people."""
+    return printable(text)[:LONGEST_SHOWN]
 
 
 def check_against(header: TensorHeader, value: Value) -> None:
@@ -17,7 +28,7 @@ def check_against(header: TensorHeader, value: Value) -> None:
     spec = value.spec
     if (header.dtype, header.shape) != (spec.dtype, spec.shape):
         raise RemoteProtocolError(
-            f"{value.name} is {spec.dtype} of shape {spec.shape}, "
+            f"{shown(value.name)} is {spec.dtype} of shape {spec.shape}, "
             f"but {header.dtype} of shape {header.shape} was sent"
         )
     check_header(header)
@@ -28,7 +39,7 @@ def check_made(tensor: torch.Tensor, value: Value) -> None:
     spec = value.spec
     if tensor.dtype != DTYPES[spec.dtype] or tuple(tensor.shape) != spec.shape:
         raise TrainingError(
-            f"{value.name} came out as {tensor.dtype} of shape {tuple(tensor.shape)} with torch "
+            f"{shown(value.name)} came out as {tensor.dtype} of shape {tuple(tensor.shape)} with torch "
             f"{torch.__version__}, and was captured as {spec.dtype} of shape {spec.shape}; "
             "use the version of torch that the job's author has"
         )
@@ -44,7 +55,7 @@ def laid_out(tensor: torch.Tensor, value: Value, device: torch.device) -> torch.
     spec = value.spec
     if tensor.dtype != DTYPES[spec.dtype] or tuple(tensor.shape) != spec.shape:
         raise LocalError(
-            f"{value.name} is {spec.dtype} of shape {spec.shape}, "
+            f"{shown(value.name)} is {spec.dtype} of shape {spec.shape}, "
             f"but {tensor.dtype} of shape {tuple(tensor.shape)} was given"
         )
     header = TensorHeader(dtype=spec.dtype, shape=spec.shape, strides=spec.strides)

@@ -3,7 +3,7 @@ import torch
 
 from swarm.errors import LocalError, RemoteProtocolError, TrainingError
 from swarm.graph.dag import TensorSpec, Value
-from swarm.train.tensors import check_against, check_made, laid_out
+from swarm.train.tensors import LONGEST_SHOWN, check_against, check_made, laid_out, shown
 from swarm.wire.tensors import TensorHeader
 
 CPU = torch.device("cpu")
@@ -61,3 +61,8 @@ def test_what_an_operator_makes_must_be_what_the_graph_says():
     check_made(torch.zeros(3, 2).t(), value((2, 3), (3, 1)))
     with pytest.raises(TrainingError, match=r"came out as torch\.float64"):
         check_made(torch.zeros(2, 3, dtype=torch.float64), value((2, 3), (3, 1)))
+
+
+def test_a_graph_s_text_cannot_move_the_cursor_or_fill_the_screen():
+    assert shown("blocks.1\x1b[2J\n") == "blocks.1 [2J "
+    assert len(shown("a" * 10_000)) == LONGEST_SHOWN
