@@ -26,6 +26,14 @@ class Address:
         return cls(host, int(port))
 
     @property
+    def is_loopback(self) -> bool:
+        """Whether it is a number that only this machine itself can have."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
     def neighbourhood(self) -> str:
         """Whoever has this address can as well have all others of its neighbourhood: itself, or its /64."""
         try:

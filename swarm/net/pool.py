@@ -12,9 +12,8 @@ from swarm.clock import Clock
 from swarm.errors import LinkLostError, RemoteError, RemoteProtocolError, RemoteRefusalError
 from swarm.identity.chain import Member
 from swarm.identity.membership import Identity, TlsFiles
-from swarm.identity.profile import read_leaf
 from swarm.identity.uses import UseLedger
-from swarm.ids import PeerId, peer_id, short
+from swarm.ids import PeerId, short
 from swarm.log import get_log
 from swarm.net.address import Address
 from swarm.net.arbiter import Arbiter
@@ -23,8 +22,8 @@ from swarm.net.handshakes import Handshake, Handshakes
 from swarm.net.link import Link
 from swarm.net.network import Listener, Network
 from swarm.net.tls import TlsChannel, make_contexts, make_scratch
-from swarm.protocol.roster import Roster
-from swarm.protocol.session import HELLO_SECONDS, Session
+from swarm.protocol.roster import PROBE_SECONDS, Roster
+from swarm.protocol.session import Session
 from swarm.protocol.session_events import Close, End, Refuse
 from swarm.protocol.session_meters import HEARTBEAT_SECONDS
 from swarm.protocol.welcome import Profile, Reception, refusal_code
@@ -35,6 +34,8 @@ from swarm.wire.messages.hello import Capabilities, Hello, Role
 
 log = get_log(__name__)
 
+RIVAL_SECONDS: Final = PROBE_SECONDS + 2.0
+"""How long a refused call waits for the link in whose favour it was refused."""
 SHUTDOWN_SECONDS: Final = 1.5
 """How long goodbyes may take when the pool closes."""
 
@@ -251,13 +252,13 @@ class Pool:
             raise LinkLostError("was not called: this program ends")
         channel = TlsChannel(self._contexts, dialed=True, scratch=self._scratch)
         await connect(self._network, address, channel, seconds=self.config.call_seconds)
+        peer = channel.peer
+        if expect is not None and peer != expect:
+            channel.abort()
+            raise RemoteRefusalError("wrong-peer", f"is {short(peer)}, and {short(expect)} was expected")
         called: asyncio.Future[Link] = asyncio.get_running_loop().create_future()
         link = self._launch(channel, address=str(address), called=called)
-        peer = self._records[link].peer
         self._own(self._carry(link))
-        if expect is not None and peer != expect:
-            link.feed(Close(CloseCode.LEAVING, "another peer was expected here"))
-            raise RemoteRefusalError("wrong-peer", f"is {short(peer)}, and {short(expect)} was expected")
         try:
             return await called
         except asyncio.CancelledError:
@@ -271,7 +272,7 @@ class Pool:
     async def _other_link(self, peer: PeerId, error: RemoteRefusalError) -> Link:
         """The link to ``peer`` in whose favour another was refused; raises ``error`` if there is none."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(HELLO_SECONDS):
+            async with asyncio.timeout(RIVAL_SECONDS):
                 while peer not in self._links:
                     await self._risen.wait()
         if peer not in self._links:
@@ -286,8 +287,8 @@ class Pool:
         called: "asyncio.Future[Link] | None" = None,
         handshake: Handshake | None = None,
     ) -> Link:
-        """A link on a channel that has shaken hands; raises RemoteRefusalError where no peer is behind it."""
-        peer = peer_id(read_leaf(channel.certificate).public_key)
+        """A link on a channel that has shaken hands."""
+        peer = channel.peer
         hello = self.reception.introduce(peer, now=self._clock.wall())
         now, heartbeat = self._clock.elapsed(), self.config.heartbeat
         session = Session(hello, dialed=channel.dialed, now=now, heartbeat=heartbeat)

@@ -14,6 +14,8 @@ from typing import Any, Final, cast
 
 from swarm.errors import LinkLostError, LocalError, RemoteError
 from swarm.identity.membership import TlsFiles
+from swarm.identity.profile import read_leaf
+from swarm.ids import PeerId, peer_id
 from swarm.net.address import Address
 from swarm.net.tls_errors import explain
 from swarm.wire.frames import Buffer
@@ -86,6 +88,7 @@ class TlsChannel(asyncio.BufferedProtocol):
         self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=not dialed)
         self._transport: asyncio.Transport | None = None
         self._remote = Address("?", 0)
+        self._peer: PeerId | None = None
         self._ended: RemoteError | None = None
         self._lost: RemoteError | None = None
         self._paused_reading = False
@@ -159,6 +162,13 @@ class TlsChannel(asyncio.BufferedProtocol):
         return certificate
 
     @property
+    def peer(self) -> PeerId:
+        """The peer at the far end, as its certificate says; raises LocalError before the handshake."""
+        if self._peer is None:
+            raise LocalError("a channel's peer is not known before the handshake")
+        return self._peer
+
+    @property
     def ended(self) -> RemoteError | None:
         """Why no more bytes come or go."""
         return self._ended
@@ -174,9 +184,13 @@ class TlsChannel(asyncio.BufferedProtocol):
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     async def handshake(self) -> None:
-        """Do the TLS handshake; raises a RemoteError with a sentence. Has no deadline itself."""
+        """Do the TLS handshake; raises a RemoteError with a sentence. Has no deadline itself.
+
+        Reads the certificate too, and refuses one that TLS accepts but no peer has.
+        """
         while not self._handshaken():
             await self._changed()
+        self._peer = peer_id(read_leaf(self.certificate).public_key)
 
     def receive_into(self, buffer: memoryview) -> int:
         """Decrypt into ``buffer`` until it is full or nothing is left to decrypt.

@@ -68,8 +68,8 @@ MAX_UNSENT_PONGS: Final = 8
 MAX_HANDSHAKES: Final = 64
 """Incoming connections that may be unfinished handshakes at a time, so that strangers cost bounded memory."""
 
-MAX_HANDSHAKES_PER_ADDRESS: Final = 8
-"""The same, from one address (IPv6: one /64), so that one stranger does not shut out the others."""
+MAX_HANDSHAKES_PER_ADDRESS: Final = 16
+"""The same, from one address (IPv6: one /64; loopback apart), so that one stranger does not shut out all."""
 
 MAX_LINKS: Final = 256
 """Links that one peer keeps."""
