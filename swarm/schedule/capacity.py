@@ -42,6 +42,15 @@ def even_memory(table: StageTable, *, micro_batches: int, peers: int) -> int:
     return math.ceil(least)
 
 
+def is_hopeless(table: StageTable, offers: Sequence[PeerOffer]) -> bool:
+    """Whether sums alone show that these offers cannot hold the job, in any order and split anyhow."""
+    if not offers:
+        return True
+    piece = _largest_piece(table)
+    too_large = _alone(table, piece, piece + 1) > max(offer.memory for offer in offers)
+    return too_large or _alone(table, 0, table.places - 1) > sum(offer.memory for offer in offers)
+
+
 def capacity_error(table: StageTable, workload: Workload, offers: Sequence[PeerOffer]) -> CapacityError:
     """Why these offers cannot hold the job, in one line with the numbers; to be called where they cannot."""
     if not offers:
@@ -80,7 +89,8 @@ def _alone(table: StageTable, start: int, end: int) -> int:
 
 def _largest_piece(table: StageTable) -> int:
     """The place after which the neediest part without a place inside begins."""
-    return max(range(table.places - 1), key=lambda place: _alone(table, place, place + 1))
+    pieces = table.ends == table.starts + 1
+    return int(np.argmax((table.fixed + table.held)[pieces]))
 
 
 def _piece_name(table: StageTable, graph: Graph, place: int) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 from swarm.graph.cut import cut
 from swarm.graph.evaluation import evaluation_stages
 from swarm.ids import JobId
-from swarm.schedule.capacity import capacity_error
+from swarm.schedule.capacity import capacity_error, is_hopeless
 from swarm.schedule.chain import Chain
 from swarm.schedule.explanation import explain
 from swarm.schedule.network import UNKNOWN, NetworkModel
@@ -21,7 +21,7 @@ MAX_PEERS: Final = 128
 """Peers that one plan considers: those that offer the most memory, then speed."""
 
 FEW_PEERS: Final = 16
-"""Up to so many peers, all likely orders are tried; among more, the first that can hold the job is taken."""
+"""Up to so many peers, the best of the likely orders is taken; of more, the first that can hold the job."""
 
 Placed = tuple[Partition, tuple[PeerOffer, ...]]
 
@@ -42,7 +42,8 @@ def make_plan(
     """
     usable = _usable(offers)
     table = stage_table(workload.graph, workload.optimizer)
-    placed = _place(table, usable, network, workload.micro_batches)
+    hopeless = is_hopeless(table, usable)
+    placed = None if hopeless else _place(table, usable, network, workload.micro_batches)
     if placed is None:
         raise capacity_error(table, workload, usable)
     found, chain = placed
@@ -76,13 +77,14 @@ def _place(
 ) -> Placed | None:
     """The best partition over the orders that are tried, with its order."""
     found: list[Placed] = []
-    for order in likely_orders(offers):
+    orders = list(likely_orders(offers))
+    for order in orders if len(offers) <= FEW_PEERS else orders[:2]:
         placed = _partition(table, order, network, micro_batches)
         if placed is not None:
             found.append(placed)
             if len(order) > FEW_PEERS:
                 break
-    if not found and offers:
+    if not found:
         fitting = fitting_order(table, offers, micro_batches=micro_batches)
         placed = _partition(table, fitting, network, micro_batches) if fitting else None
         found = [placed] if placed is not None else []

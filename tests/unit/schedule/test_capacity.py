@@ -5,7 +5,7 @@ import pytest
 
 from swarm.graph.dag import Graph
 from swarm.ids import PeerId
-from swarm.schedule.capacity import capacity_error, memory_for_peers
+from swarm.schedule.capacity import capacity_error, is_hopeless, memory_for_peers
 from swarm.schedule.chain import Chain
 from swarm.schedule.partition import partition
 from swarm.schedule.table import stage_table
@@ -54,6 +54,23 @@ def test_more_peers_need_no_more_each(random_graph: RandomGraph, adamw: Optimize
     needs = [memory_for_peers(work, peers) for peers in range(1, 8)]
     assert needs == sorted(needs, reverse=True)
     assert needs[0] == max(needs)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_hopeless_by_its_sums_fits_in_no_order(
+    random_graph: RandomGraph, adamw: Optimizer, seed: int
+):
+    work = workload(random_graph(seed, 10), adamw)
+    table = stage_table(work.graph, adamw)
+    each = memory_for_peers(work, 3)
+    hopeless = [
+        percent for percent in range(5, 130, 5) if is_hopeless(table, offers(*[each * percent // 100] * 3))
+    ]
+    assert 5 in hopeless
+    assert max(hopeless) < 100
+    for percent in hopeless:
+        chain = Chain(memory=(each * percent // 100,) * 3, flops=(1e9,) * 3)
+        assert partition(table, chain, micro_batches=4) is None
 
 
 def layers(sketch, count: int, width: int = 64) -> Graph:
