@@ -4,15 +4,17 @@ A command is a dataclass of its options and a function of it. Exit status: 0 suc
 cause, 2 misuse with what to do instead, 130 interrupted (DESIGN section 5).
 """
 
+import contextlib
 import dataclasses
 import inspect
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, TypeVar, cast, get_type_hints
+from typing import Any, Final, NoReturn, TypeVar, cast, get_type_hints
 
 import typer
 
@@ -188,12 +190,22 @@ def _gravity(error: SwarmError) -> int:
     return 0 if isinstance(error, UserError) else 1
 
 
-def start(app: typer.Typer, program: str) -> int:
-    """What a console script calls: run with the process's own arguments and environment."""
+def start(app: typer.Typer, program: str) -> NoReturn:
+    """What a console script calls: run with the process's own arguments and environment, and end the process.
+
+    The interpreter is not taken apart at the end: with torch loaded that takes seconds on a busy machine, and
+    a user who pressed Ctrl+C is promised five in all. Everything that has to be done has been done by then.
+    """
     arguments = sys.argv[1:]
     install_last_resort(program, arguments, os.environ)
+    # A shell starts what it runs in the background deaf to interrupts; whoever sends one means it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for stream in (sys.stdout, sys.stderr):
         # A label in Cyrillic must not end a command on a console that cannot show it.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    return run_program(app, program, arguments)
+    status = run_program(app, program, arguments)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # a pipe whose reader has gone
+            stream.flush()
+    os._exit(status)

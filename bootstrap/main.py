@@ -1,6 +1,6 @@
 """The command line of ``python -m bootstrap``."""
 
-import sys
+from typing import NoReturn
 
 from bootstrap.commandline import single_command, start
 from bootstrap.options import BootstrapOptions
@@ -15,6 +15,6 @@ def run_bootstrap(options: BootstrapOptions) -> None:
     bootstrap(options)
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Entry point."""
-    sys.exit(start(single_command(PROGRAM, BootstrapOptions, run_bootstrap), f"python -m {PROGRAM}"))
+    start(single_command(PROGRAM, BootstrapOptions, run_bootstrap), f"python -m {PROGRAM}")

@@ -1,6 +1,6 @@
 """The ``swarm`` command. Each command's work is imported only when it is asked for."""
 
-import sys
+from typing import NoReturn
 
 from bootstrap.commandline import add_command, make_app, start
 from bootstrap.main import run_bootstrap
@@ -97,6 +97,6 @@ add_command(app, "export", ExportOptions, _export)
 add_command(app, "status", StatusOptions, _status)
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Entry point of the console script."""
-    sys.exit(start(app, PROGRAM))
+    start(app, PROGRAM)

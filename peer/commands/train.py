@@ -18,6 +18,7 @@ from swarm.clock import SystemClock, elapsed
 from swarm.errors import FailureError, TrainingError
 from swarm.identity.membership import Identity
 from swarm.ids import short
+from swarm.net.address import Address
 from swarm.services.home import Home
 from swarm.services.jobs import Job, Jobs
 from swarm.services.node import NodeConfig
@@ -39,14 +40,14 @@ def train(options: TrainOptions) -> int:
     say(f"capturing {job.name}")
     prepared = prepare_job(job)
     try:
-        run_node(options, make_author(options.disk), lambda hosted: _follow(options, prepared, hosted))
+        run_node(options, make_author(disk=options.disk), lambda hosted: _follow(options, prepared, hosted))
     except InterruptedRunError:
         say("no longer following: swarm jobs shows whether the job goes on, swarm cancel ends it")
         return INTERRUPTED
     return 0
 
 
-def make_author(disk: int) -> "Callable[[Home, Identity], TrainingNode]":
+def make_author(*, disk: int, listen: Address = ANY_PORT) -> "Callable[[Home, Identity], TrainingNode]":
     """A maker of nodes that publish jobs and hold no stage."""
     from swarm.services.training.node import Gift, TrainingNode, capabilities  # noqa: PLC0415 - imports torch
     from swarm.train.device import find_device  # noqa: PLC0415
@@ -54,7 +55,7 @@ def make_author(disk: int) -> "Callable[[Home, Identity], TrainingNode]":
     def make(home: Home, identity: Identity) -> TrainingNode:
         gift = Gift(device=find_device("cpu"), memory=0)
         config = NodeConfig(
-            folder=home.folder, role="author", listen=ANY_PORT, disk=disk, capabilities=capabilities(gift)
+            folder=home.folder, role="author", listen=listen, disk=disk, capabilities=capabilities(gift)
         )
         return TrainingNode(config, gift=gift, identity=identity, clock=SystemClock())
 

@@ -27,6 +27,7 @@ from swarm.errors import FailureError
 from swarm.identity.authority import Authority
 from swarm.identity.rights import ALL_RIGHTS
 from swarm.log import configure
+from swarm.net.address import Address
 from swarm.schedule.units import format_bytes
 from swarm.services.home import Home
 from swarm.services.jobs import Job
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS: Final = 120.0
 """How long the job waits for its peers: they are on this machine, but importing torch can be slow."""
 AUTHOR_DISK: Final = 2**32
-LOCAL: Final = "127.0.0.1:0"
+LOCAL: Final = Address("127.0.0.1", 0)
+"""Nothing of the demo can be reached from elsewhere, and no firewall asks."""
 
 
 class _BootstrapDocument(msgspec.Struct):
@@ -53,7 +55,7 @@ class _BootstrapDocument(msgspec.Struct):
 def demo(options: DemoOptions) -> int:
     """Run the demo and return the exit status."""
     require_training_part()
-    configure("debug" if options.debug else "warning")
+    configure("debug" if options.debug else "info")
     began = elapsed()
     prepared, whole = _prepare(options)
     memory = _memory_of_each(prepared, options.peers)
@@ -113,7 +115,7 @@ async def _run(
             child = await children.start(name, _peer_command(folder, name, memory))
             say(f"{name}: process {child.pid}")
         author = NodeOptions(home=folder, name="author", invite=document.invite, disk=AUTHOR_DISK)
-        async with host_node(author, make_author(AUTHOR_DISK)) as hosted:
+        async with host_node(author, make_author(disk=AUTHOR_DISK, listen=LOCAL)) as hosted:
             say(f"status: {hosted.status_url}")
             job = await _beside(children, _train(hosted, prepared))
             peers = await _peers(folder, names, job)
@@ -153,11 +155,11 @@ def _create(folder: Path) -> Path:
 
 
 def _bootstrap_command(folder: Path, invite: Path) -> list[str]:
-    return ["bootstrap", "--invite", str(invite), "--listen", LOCAL, "--home", str(folder), "--json"]
+    return ["bootstrap", "--invite", str(invite), "--listen", str(LOCAL), "--home", str(folder), "--json"]
 
 
 def _peer_command(folder: Path, name: str, memory: int) -> list[str]:
-    place = ["--home", str(folder), "--name", name, "--listen", LOCAL]
+    place = ["--home", str(folder), "--name", name, "--listen", str(LOCAL)]
     gift = ["--device", "cpu", "--memory", str(memory)]
     return ["peer", "peer", "--invite", str(folder / "demo.invite"), *place, *gift]
 
