@@ -9,13 +9,15 @@ BIN := $(VENV)/bin
 endif
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint nightly clean
+.PHONY: demo test setup lint nightly clean
 
 demo: $(READY)
 	$(BIN)/swarm demo
 
 test: $(READY)
 	$(BIN)/python -m pytest -n auto
+
+setup: $(READY)
 
 lint: $(READY)
 	$(BIN)/ruff format --check .
