@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from bootstrap.options import LOOPBACK, NodeOptions
+from bootstrap.options import LOOPBACK, NodeOptions, ServingOptions
 from bootstrap.output import say
 from bootstrap.running import run
 from swarm.clock import wall
@@ -63,15 +63,17 @@ def run_node(
     make: Callable[[Home, Identity], _Node],
     body: Callable[[Hosted[_Node]], Coroutine[Any, Any, _Result]],
     *,
-    status: Address = LOOPBACK,
-    parent: int | None = None,
+    level: str = "info",
 ) -> _Result:
     """Run a node as the work of this process: ``body`` with what :func:`host_node` yields.
 
-    Ends with the process ``parent``. Raises what :func:`host_node` raises, and InterruptedRunError when the
-    user ended it.
+    A serving node ends with the process that ``--parent`` names. Raises what :func:`host_node` raises, and
+    InterruptedRunError when the user ended it.
     """
-    configure("debug" if options.debug else "info")
+    configure("debug" if options.debug else level)
+    status, parent = LOOPBACK, None
+    if isinstance(options, ServingOptions):
+        status, parent = options.status, options.parent
 
     async def host() -> _Result:
         async with host_node(options, make, status=status) as hosted:

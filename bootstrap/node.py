@@ -29,8 +29,6 @@ def bootstrap(options: BootstrapOptions) -> None:
             options,
             lambda home, identity: _make(options, home, identity),
             lambda hosted: _serve(options, hosted),
-            status=options.status,
-            parent=options.parent,
         )
     except InterruptedRunError:
         say("the bootstrap node has left")

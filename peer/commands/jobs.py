@@ -109,7 +109,7 @@ def _with_swarm(options: NodeOptions, act: Callable[[_Swarm], Awaitable[_Result]
         await _listen(hosted.node)
         return await act(_Own(hosted.node))
 
-    return run_node(options, lambda home, identity: _make(options, home, identity), body)
+    return run_node(options, lambda home, identity: _make(options, home, identity), body, level="warning")
 
 
 def _running(options: NodeOptions) -> Running | None:

@@ -20,6 +20,7 @@ from swarm.identity.authority import Authority
 from swarm.identity.issued import IssuedInvite
 from swarm.identity.membership import Identity
 from swarm.services.home import Home, Running, authority_folder, node_names, running_nodes
+from swarm.services.members import load_members
 from swarm.services.status.client import StatusClient
 from swarm.services.status.document import StatusDocument
 
@@ -33,7 +34,16 @@ class _Known:
     label: str
     role: str = ""
     linked: bool = False
-    sources: list[str] = field(default_factory=list)
+    met_by: list[str] = field(default_factory=list)
+    """Nodes on this machine, running or not, that were linked with it."""
+    home: str = ""
+    """Its own home, where it is on this machine."""
+
+    @property
+    def known_from(self) -> str:
+        """Why it is believed to be a member."""
+        sources = [f"met by {', '.join(self.met_by)}"] if self.met_by else []
+        return "; ".join([*sources, *([f"home {self.home} on this machine"] if self.home else [])])
 
 
 def members(options: MembersOptions) -> None:
@@ -72,8 +82,10 @@ def _learn_from_node(known: dict[str, _Known], node: Running, document: StatusDo
         entry = known.setdefault(
             member.id, _Known(peer=member.id, invite=member.invite, label=member.label, role=member.role)
         )
+        entry.role = member.role
         entry.linked = entry.linked or member.linked
-        entry.sources.append(f"met by {node.name}, process {node.pid}")
+        if member.id != document.peer.id and node.name not in entry.met_by:
+            entry.met_by.append(node.name)
 
 
 def _learn_from_home(known: dict[str, _Known], home: Home, authority: Authority) -> None:
@@ -81,11 +93,16 @@ def _learn_from_home(known: dict[str, _Known], home: Home, authority: Authority)
         identity = Identity.load(home.folder)
     except FailureError:
         return
-    member = identity.member
-    if member.swarm != authority.swarm:
+    own = identity.member
+    if own.swarm != authority.swarm:
         return
-    entry = known.setdefault(member.peer, _Known(peer=member.peer, invite=member.invite, label=member.label))
-    entry.sources.append(f"home {home.name} on this machine")
+    known.setdefault(own.peer, _Known(peer=own.peer, invite=own.invite, label=own.label)).home = home.name
+    for met in load_members(home.folder):
+        entry = known.setdefault(
+            met.peer, _Known(peer=met.peer, invite=met.invite, label=met.label, role=met.role)
+        )
+        if home.name not in entry.met_by:
+            entry.met_by.append(home.name)
 
 
 def _document(authority: Authority, found: list[_Known]) -> dict[str, Any]:
@@ -112,7 +129,7 @@ def _document(authority: Authority, found: list[_Known]) -> dict[str, Any]:
                 "label": member.label,
                 "role": member.role,
                 "linked": member.linked,
-                "known_from": member.sources,
+                "known_from": member.known_from,
             }
             for member in found
         ],
@@ -137,7 +154,7 @@ def _show(authority: Authority, found: list[_Known]) -> None:
             shown_peer(member.invite),
             member.role,
             "linked" if member.linked else "",
-            Text(clean("; ".join(member.sources))),
+            Text(clean(member.known_from)),
         )
     console.print(table)
 

@@ -31,8 +31,6 @@ def peer(options: PeerOptions) -> None:
             options,
             lambda home, identity: _make(options, gift, home, identity),
             _serve,
-            status=options.status,
-            parent=options.parent,
         )
     except InterruptedRunError:
         say("the peer has left the swarm")

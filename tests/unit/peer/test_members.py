@@ -13,6 +13,7 @@ from bootstrap.commandline import run_program
 from bootstrap.hosting import enter_swarm
 from peer.main import app
 from swarm.services.home import Home
+from swarm.services.members import Met, save_members
 from swarm.testing.status import FIRST, SECOND, SampleSource
 
 StatusNode = Callable[..., AbstractContextManager[str]]
@@ -63,7 +64,7 @@ def test_peers_of_this_machine_are_known_without_a_running_node(
             "label": "Ann",
             "role": "",
             "linked": False,
-            "known_from": ["home peer1 on this machine"],
+            "known_from": "home peer1 on this machine",
         }
     ]
     assert document["invites"][1]["peers"] == [identity.peer]
@@ -88,7 +89,29 @@ def test_what_running_nodes_met_counts_once_and_another_swarm_does_not(
         (FIRST, "Ann", True),
         (SECOND, "Bob", False),
     ]
-    assert [source.split(",")[0] for source in found[0]["known_from"]] == ["met by bootstrap", "met by peer1"]
+    assert [m["known_from"] for m in found] == ["", "met by bootstrap, peer1"]
+
+
+def test_whom_a_node_met_is_known_after_it_ended(
+    tmp_path: Path, lab: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = enter_swarm(Home(tmp_path, "peer1"), lab["ann"]["invite"])
+    met = Met(
+        peer=SECOND,
+        role="peer",
+        invite=lab["ann"]["id"],
+        label="Ann",
+        addresses=(),
+        device="",
+        memory=0,
+        since=1.0,
+        seen=2.0,
+    )
+    save_members(Home(tmp_path, "peer1").folder, (met,))
+    assert members(tmp_path, "--json") == 0
+    found = {m["peer"]: m for m in json.loads(capsys.readouterr().out)["members"]}
+    assert set(found) == {own.peer, SECOND}
+    assert (found[SECOND]["known_from"], found[SECOND]["linked"]) == ("met by peer1", False)
 
 
 def test_a_swarm_that_was_not_made_here_is_misuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
