@@ -49,7 +49,13 @@ def _root(total: float) -> float:
 
 
 def _cause(reports: Mapping[int, StageReport], *, loss: float, norm: float) -> str:
-    """Why the step cannot be applied: the earliest stage that saw it forward, else the latest backward."""
+    """Why the step cannot be applied: empty where loss and norm are finite.
+
+    A fault alone fails nothing, since a later operator may drop what is not finite. It says where to look:
+    in the earliest stage that saw one forward, else in the latest that saw one backward.
+    """
+    if math.isfinite(loss) and math.isfinite(norm):
+        return ""
     forward = [stage for stage, report in sorted(reports.items()) if report.fault and report.fault_forward]
     backward = [
         stage for stage, report in sorted(reports.items()) if report.fault and not report.fault_forward
@@ -69,9 +75,12 @@ def _cause(reports: Mapping[int, StageReport], *, loss: float, norm: float) -> s
         )
     if not math.isfinite(loss):
         return f"the loss became {loss} in stage {stages} of {stages}"
-    if not math.isfinite(norm):
-        stage = next(
-            s for s, r in sorted(reports.items()) if not all(math.isfinite(q.total) for q in r.squares)
-        )
-        return f"the gradient norm became {norm}: first in stage {stage + 1} of {stages}"
-    return ""
+    largest = max(reports, key=lambda stage: _largest(reports[stage]))
+    return f"the gradient norm became {norm}: most in stage {largest + 1} of {stages}"
+
+
+def _largest(report: StageReport) -> float:
+    """The largest sum of squares; NaN counts as more than any number."""
+    return max(
+        (math.inf if math.isnan(square.total) else square.total for square in report.squares), default=0.0
+    )

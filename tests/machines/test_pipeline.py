@@ -1,5 +1,6 @@
 """The pipeline machine against a reference 1F1B schedule, with messages in any order."""
 
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -129,6 +130,8 @@ class World:
                 self.received.append((stage, action))
                 fault = "blocks.1" if self.fault_at == (stage, action.step) else ""
                 loss = float(action.step + action.micro_batch) if stage == last else None
+                if self.fault_at is not None and loss is not None and action.step == self.fault_at[1]:
+                    loss = math.nan
                 self.bag.append((stage, say.Computed(loss=loss, fault=fault)))
             case say.Backward():
                 self.done[stage].append(("train", "backward", action.step, action.micro_batch))
