@@ -16,6 +16,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.node import map_arg
 
 from swarm.train.capture.places import Refusal, of_node
+from swarm.train.capture.rewriting import for_any_layout
 
 _NO_DERIVATIVE: Final = re.compile(r"derivative for aten::(?P<name>\w+) is not implemented")
 
@@ -76,5 +77,10 @@ def _leaf(fake: torch.Tensor, *, trained: bool) -> torch.Tensor:
 def _result(node: fx.Node, results: dict[fx.Node, Any]) -> Any:
     args = map_arg(node.args, results.__getitem__)
     kwargs = map_arg(node.kwargs, results.__getitem__)
-    assert callable(node.target)  # noqa: S101  true of every call_function; for the type checker
-    return node.target(*args, **kwargs)
+    try:
+        return for_any_layout(node.target)(*args, **kwargs)
+    except Exception as error:
+        said = str(error).splitlines()[0]
+        raise Refusal(
+            f"{node.target} cannot be differentiated without data: {said}", of_node(node)
+        ) from error

@@ -6,7 +6,7 @@ from typing import Any, Final
 import torch
 from torch import fx
 
-_EVERY_LAYOUT: Final = {"aten.view.default": "aten.reshape.default"}
+_ANY_LAYOUT: Final = {torch.ops.aten.view.default: torch.ops.aten.reshape.default}
 """``view`` refuses layouts that the capturing machine did not see: kernels of other devices and torch builds
 lay their outputs out differently. ``reshape`` is ``view`` wherever that works, with the same gradient."""
 
@@ -40,7 +40,12 @@ def rewritten(node: fx.Node) -> tuple[str, Sequence[Any], Mapping[str, Any]]:
     if name in _FROM_SHAPE and node.meta["val"].is_contiguous():
         return _made_from_numbers(_FROM_SHAPE[name], node)
     kwargs = {key: value for key, value in node.kwargs.items() if key not in _ONE_LEGAL_VALUE}
-    return _EVERY_LAYOUT.get(name, name), node.args, kwargs
+    return str(for_any_layout(node.target)), node.args, kwargs
+
+
+def for_any_layout(target: Any) -> Any:
+    """The operator that does what ``target`` does, for tensors of any layout."""
+    return _ANY_LAYOUT.get(target, target)
 
 
 def _made_from_numbers(target: str, node: fx.Node) -> tuple[str, Sequence[Any], Mapping[str, Any]]:

@@ -53,8 +53,10 @@ def no_custom_backward() -> Iterator[None]:
     """Refuse custom autograd functions while the block runs."""
 
     def refuse(cls: type, *_args: Any, **_kwargs: Any) -> NoReturn:
+        name = cls.__name__.removeprefix(_BACKWARD_OF_OPERATOR)
+        kind = "autograd function" if name == cls.__name__ else "operator"
         raise Refusal(
-            f"the custom autograd function {cls.__name__} has a backward that no other peer can run; "
+            f"the custom {kind} {name} has a backward that no other peer can run; "
             "write it with operators of torch, whose gradients torch knows"
         )
 
@@ -65,6 +67,9 @@ def no_custom_backward() -> Iterator[None]:
     finally:
         setattr(torch.autograd.Function, "apply", original)  # noqa: B010
 
+
+_BACKWARD_OF_OPERATOR: Final = "GeneratedBackwardFor_"
+"""How torch begins the name of the class that it makes for a custom operator's gradient."""
 
 _REFUSED: Final[dict[Callable[..., Any], str]] = {
     torch.Tensor.register_hook: "a gradient hook would run on no other peer; change the loss instead",

@@ -464,6 +464,13 @@ def attention(m: Any, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return torch.einsum("bhtd,bhtd->", masked, causal)
 
 
+def biased_attention(m: Any, x: torch.Tensor) -> torch.Tensor:
+    """With a learned bias another kernel runs, whose output lies in memory differently."""
+    heads = (x * m.w).view(2, 3, 2, 2).transpose(1, 2)
+    y = functional.scaled_dot_product_attention(heads, heads, heads, attn_mask=m.bias[None])
+    return y.transpose(1, 2).reshape(2, 3, 4).tanh().mean()
+
+
 def reductions(m: Any, x: torch.Tensor) -> torch.Tensor:
     y = x * m.w
     return (
@@ -543,6 +550,7 @@ KINDS: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...], Loss]] = {
     ),
     "writes by index": (Eager(indexed, w=weight(3)), (data(3, 3),), None),
     "attention": (Eager(attention, w=weight(4)), (data(2, 3, 4), data(3, 3)), None),
+    "biased attention": (Eager(biased_attention, w=weight(4), bias=weight(2, 3, 3)), (data(2, 3, 4),), None),
     "reductions": (Eager(reductions, w=weight(3)), (data(4, 3),), None),
     "resampling": (Eager(resampled, w=weight(1), theta=weight(2, 3)), (data(2, 4, 4, 4),), None),
     "vmap": (Eager(mapped, w=weight(3)), (data(4, 3),), None),

@@ -176,6 +176,24 @@ class Estimates(Inner):
         return Sign.apply(self.layer(x))
 
 
+@torch.library.custom_op("capture_test::doubled", mutates_args=())
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@doubled.register_fake
+def doubled_shape(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+doubled.register_autograd(lambda ctx, gradient: gradient * 2)
+
+
+class Doubles(Inner):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return doubled(self.layer(x))
+
+
 class Hooks(Inner):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.layer(x)
@@ -252,6 +270,11 @@ def refusal(module: Any, inputs: Any = None, loss: Any = None, mode: Any = "trai
         (Overlays, "as_strided", foreign("as_strided.default")),
         (Pairs, "view_as_complex", foreign("view_as_complex.default")),
         (Estimates, "Sign.apply", CUSTOM),
+        (
+            Doubles,
+            "doubled(",
+            CUSTOM.replace("autograd function Sign", "operator capture_test_doubled_default"),
+        ),
         (Hooks, "register_hook", "a gradient hook would run on no other peer; change the loss instead"),
         (Penalises, "autograd.grad", PENALTY),
         (
