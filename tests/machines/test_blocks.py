@@ -284,6 +284,24 @@ def test_the_window_opens_with_the_measured_rate_and_stays_small_for_a_slow_sour
     assert served[2] <= 5
 
 
+def test_an_answer_that_is_too_large_is_a_failure_and_another_is_asked(driver: Driver):
+    driver.link(1, 2)
+    driver.seek(1, A, size=100)
+    large = driver.open(A)
+    assert driver.machine.most_bytes(large.source, large.request) == 100
+    driver.asks.remove(large)
+    driver.handle(say.ReplyRefused(source=large.source, request=large.request))
+    assert driver.machine.most_bytes(large.source, large.request) is None
+    assert driver.open(A).source != large.source
+
+
+def test_an_empty_block_is_an_answer(driver: Driver):
+    driver.link(1)
+    driver.seek(1, A, size=0)
+    driver.serve(driver.open(A), size=0)
+    assert driver.complete == [1]
+
+
 def test_seekers_of_one_block_share_the_request(driver: Driver):
     driver.link(1)
     driver.seek(1, A, B)
@@ -371,6 +389,13 @@ class AnyOrder(RuleBasedStateMachine):
     def reply(self, pick: int, size: int) -> None:
         if self.driver.asks:
             self.driver.reply(self.driver.asks[pick % len(self.driver.asks)], size)
+
+    @rule(pick=st.integers(0, 20))
+    def refuse(self, pick: int) -> None:
+        if self.driver.asks:
+            ask = self.driver.asks.pop(pick % len(self.driver.asks))
+            assert self.driver.machine.most_bytes(ask.source, ask.request) is not None
+            self.driver.handle(say.ReplyRefused(source=ask.source, request=ask.request))
 
     @rule(pick=st.integers(0, 20))
     def missing(self, pick: int) -> None:

@@ -142,3 +142,21 @@ def test_a_product_keeps_only_the_factors_that_a_gradient_needs(sketch):
     sketch.op("mul.Tensor", [h, h], 4, 4)
     kept = graph_costs(sketch.graph()).kept
     assert [entry.values for entry in kept] == [(0,), (2,), (1,)]
+
+
+def test_attention_that_drops_out_keeps_its_probabilities_before_and_after(sketch):
+    q = sketch.leaf("input", 2, 3, 10, 8, trained=True)
+    k, v = sketch.leaf("input", 2, 3, 12, 8), sketch.leaf("input", 2, 3, 12, 8)
+    sketch.op("scaled_dot_product_attention.default", [q, k, v, None, 0.1], 2, 3, 10, 8, draws=True)
+    sketch.op("scaled_dot_product_attention.default", [q, k, v], 2, 3, 10, 8)
+    dropping, plain = graph_costs(sketch.graph()).kept
+    assert dropping.hidden == 2 * (2 * 3 * 10 * 12) * 4
+    assert plain.hidden == 2 * 3 * 10 * 4
+    assert plain.values == (0, 1, 2, 4)
+
+
+def test_a_recurrent_layer_keeps_its_gates_at_every_step(sketch):
+    x, h, w = sketch.leaf("input", 7, 2, 6), sketch.leaf("constant", 1, 2, 5), sketch.leaf("parameter", 20, 6)
+    sketch.op("lstm.input", [x, [h, h], [w], True, "1", "0.0", True, False, False], 7, 2, 5)
+    (kept,) = graph_costs(sketch.graph()).kept
+    assert kept.hidden == 8 * 7 * 2 * 5 * 4

@@ -437,3 +437,25 @@ async def test_a_large_transfer_over_several_links_arrives_whole(clock: ManualCl
         assert get_blob(one.store, blob, limit=len(data)) == data
         replies = [sum(isinstance(message, BlockReply) for message in link.seen) for link in links]
         assert sum(replies) == len(set(blob.blocks))
+
+
+@on_manual_clock
+async def test_a_link_that_is_lost_when_it_is_asked_is_passed_over(clock: ManualClock):
+    async with room(clock) as here:
+        one, two, three = (here.exchange() for _ in range(3))
+        name = three.store.put(b"data")
+        dead, good = join(one, two, names="ab"), join(one, three, names="ac")
+        dead.closed = "cut, and nobody has said so yet"
+        await one.fetch([name], sources=lambda: [dead, good])
+        assert one.store.has(name)
+        assert clock.elapsed() < 1.0
+
+
+@on_manual_clock
+async def test_messages_that_come_while_the_node_goes_down_start_nothing(clock: ManualClock):
+    async with room(clock) as here:
+        giver = here.exchange()
+        name = giver.store.put(b"data")
+    link: Any = join(None, giver).other
+    assert giver.on_message(link, BlockRequest(request=1, digest=name), b"")
+    assert link.other.seen == []
