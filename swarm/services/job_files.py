@@ -14,6 +14,7 @@ from swarm.log import get_log
 from swarm.services.jobs import Job
 from swarm.wire.messages.jobs import Envelope
 from swarm.wire.records.blobs import TensorBlob
+from swarm.wire.records.plan import Plan
 
 JOBS_FOLDER: Final = "jobs"
 _SUFFIX: Final = ".job"
@@ -33,6 +34,7 @@ class KeptJob(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, 
     losses: tuple[float, ...]
     held_out: float
     weights: Annotated[tuple[TensorBlob, ...], Meta(max_length=100_000)]
+    plan: Plan | None
 
 
 def keep_job(folder: Path, job: Job) -> None:
@@ -50,6 +52,7 @@ def keep_job(folder: Path, job: Job) -> None:
         losses=tuple(job.losses),
         held_out=job.held_out,
         weights=job.weights,
+        plan=job.plan,
     )
     write_private(_path(folder, job.id), msgspec.msgpack.encode(kept))
 
@@ -74,7 +77,7 @@ def restore(job: Job, kept: KeptJob) -> None:
     """Put into ``job`` what was kept of it."""
     job.state, job.sentence, job.since = kept.state, kept.sentence, kept.since
     job.step, job.losses = kept.step, list(kept.losses)
-    job.held_out, job.weights, job.heard = kept.held_out, kept.weights, True
+    job.held_out, job.weights, job.plan, job.heard = kept.held_out, kept.weights, kept.plan, True
     for step, loss in enumerate(kept.losses):
         if math.isfinite(loss):
             job.curve.add(step, loss)
