@@ -56,7 +56,7 @@ class ByteChannel(Protocol):
         ...
 
     async def aclose(self, seconds: float) -> None:
-        """Let what was sent arrive, for at most ``seconds``, then end."""
+        """Let what was sent arrive, for at most ``seconds``, then end; returns when nothing is left of it."""
         ...
 
     def abort(self) -> None:

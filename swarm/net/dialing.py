@@ -42,7 +42,7 @@ async def shake_hands(channel: TlsChannel) -> None:
         async with asyncio.timeout(HELLO_SECONDS):
             await channel.handshake()
     except TimeoutError:
-        channel.abort()
+        await channel.aclose(0.0)
         raise RemoteTimeoutError(f"did not finish the TLS handshake within {HELLO_SECONDS:.0f} s") from None
     except RemoteError:
         await channel.aclose(LAST_WORDS_SECONDS)

@@ -65,8 +65,7 @@ class Driver:
         try:
             await self._over
             end = self._session.end
-            if end is not None and end.by == "us":
-                await self._channel.aclose(FLUSH_SECONDS)
+            await self._channel.aclose(FLUSH_SECONDS if end is not None and end.by == "us" else 0.0)
         finally:
             self._release()
 

@@ -235,7 +235,7 @@ class Pool:
         """Shake hands with whoever called, and carry the link that comes of it."""
         handshake = None if self._closing else self._handshakes.begin(channel.remote)
         if handshake is None:
-            channel.abort()
+            await channel.aclose(0.0)
             return
         try:
             await shake_hands(channel)
@@ -254,7 +254,7 @@ class Pool:
         await connect(self._network, address, channel, seconds=self.config.call_seconds)
         peer = channel.peer
         if expect is not None and peer != expect:
-            channel.abort()
+            await channel.aclose(0.0)
             raise RemoteRefusalError("wrong-peer", f"is {short(peer)}, and {short(expect)} was expected")
         called: asyncio.Future[Link] = asyncio.get_running_loop().create_future()
         link = self._launch(channel, address=str(address), called=called)

@@ -239,19 +239,15 @@ class TlsChannel(asyncio.BufferedProtocol):
         """Send what waits, and wait until the other side has hung up too: it may be reading the last words.
 
         A socket closed with bytes unread makes some systems throw away what they had for the other side.
+        Returns when the socket is gone.
         """
-        if self._transport is not None and self._lost is None:
-            self._lingering = True
-            self._ended = self._ended or LinkLostError("was hung up on")
-            self._paused_reading = False
-            self._transport.resume_reading()
-            if self._transport.can_write_eof():
-                self._transport.write_eof()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    while self._lost is None:
-                        await self._changed()
-        self.abort()
+        try:
+            if seconds > 0 and self._transport is not None and self._lost is None:
+                await self._linger(self._transport, seconds)
+        finally:
+            self.abort()
+        while self._transport is not None:
+            await self._changed()
 
     def abort(self) -> None:
         """Drop the connection at once."""
@@ -275,6 +271,18 @@ class TlsChannel(asyncio.BufferedProtocol):
             raise explain(error) from None
         self._flush()
         return True
+
+    async def _linger(self, transport: asyncio.Transport, seconds: float) -> None:
+        self._lingering = True
+        self._ended = self._ended or LinkLostError("was hung up on")
+        self._paused_reading = False
+        transport.resume_reading()
+        if transport.can_write_eof():
+            transport.write_eof()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._lost is None:
+                    await self._changed()
 
     async def _changed(self) -> None:
         changed = asyncio.Event()
