@@ -16,7 +16,7 @@ from swarm.identity.keys import PrivateKey, load_key
 from swarm.identity.membership import KEY_FILE, STATE_FILE, Identity
 from swarm.log import configure
 from swarm.net.address import Address
-from swarm.services.home import Home
+from swarm.services.home import Home, HomeLock
 from swarm.services.status.access import Access, is_loopback
 from swarm.services.status.server import StatusServer
 from swarm.services.status.source import StatusSource
@@ -91,15 +91,32 @@ async def host_node(
     Raises MisuseError, FailureError or RemoteRefusalError, in one line, where the node cannot be.
     """
     home = options.node_home
+    newcomer = not (home.folder / STATE_FILE).exists()
     with home.lock() as lock:
-        node = make(home, enter_swarm(home, options.invite))
-        access = Access(loopback=is_loopback(status.host), read=home.status_token(), control=lock.control)
-        async with StatusServer(node, host=status.host, port=status.port, access=access) as server:
-            lock.announce(server.url)
-            if not access.loopback:
-                say(f"the status page needs the token in {home.folder / 'status-token'}")
-            async with node:
-                yield Hosted(node=node, status_url=server.url)
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                node = make(home, enter_swarm(home, options.invite))
+                server = await _serve_status(stack, home, lock, node, status)
+                await stack.enter_async_context(node)
+            except BaseException:
+                if newcomer:
+                    # An invite that led nowhere must not bind the home to its swarm.
+                    (home.folder / STATE_FILE).unlink(missing_ok=True)
+                raise
+            yield Hosted(node=node, status_url=server.url)
+
+
+async def _serve_status(
+    stack: contextlib.AsyncExitStack, home: Home, lock: HomeLock, source: StatusSource, listen: Address
+) -> StatusServer:
+    """Serve from before the node joins, so that a join that takes long can be watched."""
+    access = Access(loopback=is_loopback(listen.host), read=home.status_token(), control=lock.control)
+    server = StatusServer(source, host=listen.host, port=listen.port, access=access)
+    await stack.enter_async_context(server)
+    lock.announce(server.url)
+    if not access.loopback:
+        say(f"the status page needs the token in {home.folder / 'status-token'}")
+    return server
 
 
 def enter_swarm(home: Home, source: str | None) -> Identity:

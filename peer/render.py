@@ -8,6 +8,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from peer.tables import make_table
 from peer.wording import (
     clean,
     shown_clock,
@@ -57,7 +58,7 @@ def render_status(document: StatusDocument, now: float, *, events: int = LAST_EV
             (str(number), ", ".join(map(shown_peer, group.peers)), ", ".join(map(str, group.stages)))
             for number, group in enumerate(document.groups)
         ]
-        parts += [Text(), _table(("group", "peers", "stages"), rows)]
+        parts += [Text(), make_table(("group", "peers", "stages"), rows, folded=("peers", "stages"))]
     if document.links:
         parts += [Text(), _links(document.links, now)]
     if document.events:
@@ -138,7 +139,7 @@ def _stages(stages: Sequence[StageStatus]) -> Table:
         )
         for stage in stages
     ]
-    return _table(("stage", "holder", "operators", "memory", "per micro-batch", ""), rows)
+    return make_table(("stage", "holder", "operators", "memory", "per micro-batch", ""), rows)
 
 
 def _members(members: Iterable[MemberStatus], now: float) -> Table:
@@ -154,7 +155,11 @@ def _members(members: Iterable[MemberStatus], now: float) -> Table:
         )
         for member in members
     ]
-    return _table(("member", "role", "invited as", "", "device", "offers", "known for"), rows)
+    return make_table(
+        ("member", "role", "invited as", "", "device", "offers", "known for"),
+        rows,
+        folded=("invited as", "device"),
+    )
 
 
 def _links(links: Iterable[LinkStatus], now: float) -> Table:
@@ -172,11 +177,8 @@ def _links(links: Iterable[LinkStatus], now: float) -> Table:
         )
         for link in links
     ]
-    return _table(("link to", "address", "path", "RTT", "sent", "received", "up", "down", "age"), rows)
-
-
-def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
-    table = Table(*heads, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for row in rows:
-        table.add_row(*(Text(clean(cell)) for cell in row))
-    return table
+    return make_table(
+        ("link to", "address", "path", "RTT", "sent", "received", "up", "down", "age"),
+        rows,
+        folded=("address",),
+    )

@@ -12,7 +12,6 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from bootstrap.hosting import Hosted, run_node
 from bootstrap.node import NOTHING
@@ -21,8 +20,9 @@ from bootstrap.output import print_json, say
 from bootstrap.running import run
 from peer.config import CancelOptions, ExportOptions, JobsOptions
 from peer.nearest import nearest
+from peer.tables import make_table
 from peer.training_part import require_training_part
-from peer.wording import clean, shown_number, shown_peer, shown_span
+from peer.wording import shown_number, shown_span
 from swarm.clock import SystemClock, wall
 from swarm.errors import MisuseError
 from swarm.identity.invite import read_invite
@@ -63,7 +63,7 @@ def jobs(options: JobsOptions) -> None:
     if options.json:
         print_json({"jobs": msgspec.to_builtins(document.jobs)})
     elif document.jobs:
-        Console().print(_table(document.jobs, wall()))
+        Console().print(_table(document.jobs))
     else:
         say(f"swarm {document.swarm.name} has no jobs")
 
@@ -180,20 +180,19 @@ class _Own:
         return await self._node.export(job, path)
 
 
-def _table(jobs: tuple[JobStatus, ...], now: float) -> Table:
-    heads = ("job", "name", "state", "for", "step", "loss", "held-out", "ETA", "author", "")
-    table = Table(*heads, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for job in jobs:
-        table.add_row(
+def _table(jobs: tuple[JobStatus, ...]) -> Table:
+    rows = [
+        (
             short(job.id),
-            Text(clean(job.name)),
+            job.name,
             job.state,
-            shown_span(now - job.since),
             f"{job.step}/{job.steps}",
             shown_number(job.loss),
             shown_number(job.held_out),
             shown_span(job.eta),
-            shown_peer(job.author),
-            Text(clean(job.sentence)),
+            job.sentence,
         )
-    return table
+        for job in jobs
+    ]
+    heads = ("job", "name", "state", "step", "loss", "held-out", "ETA", "what")
+    return make_table(heads, rows, folded=("name", "what"))

@@ -14,7 +14,8 @@ from rich.text import Text
 from bootstrap.output import print_json
 from bootstrap.running import run
 from peer.config import MembersOptions
-from peer.wording import clean, shown_date, shown_peer
+from peer.tables import make_table
+from peer.wording import shown_date, shown_peer
 from swarm.errors import FailureError
 from swarm.identity.authority import Authority
 from swarm.identity.issued import IssuedInvite
@@ -146,34 +147,32 @@ def _show(authority: Authority, found: list[_Known]) -> None:
         console.print(Text("no member is known: no node of this swarm runs, or has run, in this home"))
         return
     console.print(Text("\nmembers, as far as the nodes on this machine know:"))
-    table = _table("peer", "invited as", "by invite", "role", "", "known from")
-    for member in found:
-        table.add_row(
+    rows = [
+        (
             shown_peer(member.peer),
-            Text(clean(member.label)),
+            member.label,
             shown_peer(member.invite),
             member.role,
             "linked" if member.linked else "",
-            Text(clean(member.known_from)),
+            member.known_from,
         )
-    console.print(table)
+        for member in found
+    ]
+    heads = ("peer", "invited as", "by invite", "role", "", "known from")
+    console.print(make_table(heads, rows, folded=("invited as", "known from")))
 
 
 def _invites(issued: tuple[IssuedInvite, ...], found: list[_Known]) -> Table:
-    table = _table("invite", "for", "may", "uses", "joins until", "issued", "members")
-    for invite in issued:
-        count = sum(member.invite == invite.id for member in found)
-        table.add_row(
+    rows = [
+        (
             shown_peer(invite.id),
-            Text(clean(invite.label) or ("anybody" if invite.public else "-")),
+            invite.label or ("anybody" if invite.public else "-"),
             ", ".join(invite.may),
-            str(invite.uses) if invite.uses else "any number",
+            str(invite.uses) if invite.uses else "any",
             shown_date(invite.join_by) if invite.join_by else "for ever",
-            shown_date(invite.wall),
-            str(count),
+            str(sum(member.invite == invite.id for member in found)),
         )
-    return table
-
-
-def _table(*heads: str) -> Table:
-    return Table(*heads, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+        for invite in issued
+    ]
+    heads = ("invite", "for", "may", "uses", "joins until", "members")
+    return make_table(heads, rows, folded=("for", "may"))

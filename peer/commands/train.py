@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 
 from bootstrap.commandline import INTERRUPTED
 from bootstrap.hosting import Hosted, run_node
-from bootstrap.output import print_json, say
+from bootstrap.output import print_json, print_line, say
 from bootstrap.running import InterruptedRunError
 from peer.commands.jobs import ANY_PORT
 from peer.config import TrainOptions
 from peer.training_part import require_training_part
 from peer.view import follow
 from swarm.clock import SystemClock, elapsed
-from swarm.errors import FailureError, TrainingError
+from swarm.errors import FailureError, MisuseError, TrainingError
 from swarm.identity.membership import Identity
+from swarm.identity.rights import Right
 from swarm.ids import short
 from swarm.net.address import Address
 from swarm.services.home import Home
@@ -53,6 +54,10 @@ def make_author(*, disk: int, listen: Address = ANY_PORT) -> "Callable[[Home, Id
     from swarm.train.device import find_device  # noqa: PLC0415
 
     def make(home: Home, identity: Identity) -> TrainingNode:
+        if Right.TRAIN not in identity.member.rights:
+            raise MisuseError(
+                "this invite does not allow publishing jobs: ask the organiser for one made with --may train"
+            )
         gift = Gift(device=find_device("cpu"), memory=0)
         config = NodeConfig(
             folder=home.folder, role="author", listen=listen, disk=disk, capabilities=capabilities(gift)
@@ -82,7 +87,8 @@ async def _follow(options: TrainOptions, prepared: "PreparedJob", hosted: "Hoste
         )
         return
     if options.detach:
-        say(f"job {job.id} goes on without this process: follow it with swarm status or swarm jobs")
+        say(f"job {short(job.id)} goes on without this process: swarm jobs shows how far it is")
+        print_line(job.id)
         return
     say(f"job {short(job.id)} is done: {summary(job)}")
     say(f"swarm export {short(job.id)} -o FILE.safetensors writes its weights")

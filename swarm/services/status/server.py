@@ -4,6 +4,7 @@ The server is an auxiliary service: a fault in an answer becomes status 500 and 
 """
 
 import contextlib
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, Self, TypeVar
@@ -55,7 +56,7 @@ class StatusServer:
             except OSError as error:
                 raise FailureError(
                     f"the status address {self._host}:{self._port} cannot be used "
-                    f"({error.strerror or error}): give another one with --status HOST:PORT"
+                    f"({_cause(error)}): give another one with --status HOST:PORT"
                 ) from error
             undo.pop_all()
         self._runner = runner
@@ -161,6 +162,11 @@ async def _command(
         raise
     except SwarmError as error:
         return _error(409, str(error))
+
+
+def _cause(error: OSError) -> str:
+    """The system's own words: asyncio's repeat the address."""
+    return os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
 
 
 def _json(body: msgspec.Struct, status: int = 200) -> web.Response:

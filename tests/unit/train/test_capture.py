@@ -1,6 +1,8 @@
 """Captured graphs compute what the module computes: loss, gradients and buffers; and leave it alone."""
 
 import copy
+import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +14,7 @@ from torch.nn import functional
 from swarm.graph import dag
 from swarm.graph.operators import ALLOWED
 from swarm.train.capture import Captured, Mode, capture
+from swarm.train.capture.quiet import quiet
 
 Loss = Callable[[Any, Any], torch.Tensor] | None
 
@@ -444,6 +447,28 @@ def test_what_the_model_prints_and_torch_warns_stays_inside(capsys: pytest.Captu
 
     capture(Eager(forward, w=weight(3)), (data(2, 3),))
     assert capsys.readouterr() == ("", "")
+
+
+def test_other_threads_keep_their_voice_while_one_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    with quiet():
+        print("dropped")  # noqa: T201
+        print("dropped", file=sys.stderr)  # noqa: T201
+        for stream in (sys.stdout, sys.stderr):
+            thread = threading.Thread(target=print, args=("kept",), kwargs={"file": stream})
+            thread.start()
+            thread.join()
+    assert capsys.readouterr() == ("kept\n", "kept\n")
+
+
+def test_what_forward_appends_to_a_list_is_taken_back() -> None:
+    def forward(m: Any, x: torch.Tensor) -> torch.Tensor:
+        m.history.append(x.mean())
+        return (x * m.w).sum()
+
+    module = Eager(forward, w=weight(3))
+    module.history = []
+    capture(module, (data(2, 3),))
+    assert module.history == []
 
 
 def indexed(m: Any, x: torch.Tensor) -> torch.Tensor:

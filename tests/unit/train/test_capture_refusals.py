@@ -1,9 +1,11 @@
 """What cannot become a graph is refused in one line that names module, source line and a way out."""
 
 import inspect
+import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -224,6 +226,16 @@ class Mistakes(Inner):
         return self.layer(x) + len(self.missing)
 
 
+class DrawsInPython(Inner):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) * random.random()
+
+
+class DrawsInNumpy(Inner):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) * float(np.random.rand())
+
+
 class Replaces(Inner):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.state = self.state + 1
@@ -299,6 +311,16 @@ def test_state_outside_the_buffers_is_refused_and_put_back(part: type[nn.Module]
     module = Outer(part)
     assert refusal(module) == f"blocks.1: {STATE}"
     assert module.blocks[1].state.tolist() == [1.0] * 4
+
+
+@pytest.mark.parametrize("part", [DrawsInPython, DrawsInNumpy])
+def test_numbers_from_other_generators_are_refused_and_the_generators_put_back(part: type[nn.Module]) -> None:
+    before = random.getstate(), np.random.rand.__self__.get_state()[1].tolist()
+    assert refusal(Outer(part)) == (
+        "the model: it draws from the random module of Python or numpy, and would get the same number at every "
+        "step; use torch.rand"
+    )
+    assert (random.getstate(), np.random.rand.__self__.get_state()[1].tolist()) == before
 
 
 def test_a_buffer_that_changes_its_shape_is_refused() -> None:

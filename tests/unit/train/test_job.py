@@ -1,5 +1,6 @@
 """What an author writes is checked when it is written, and every mistake is one line with a way out."""
 
+import dataclasses
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ from swarm.errors import FailureError, MisuseError, UserError
 from swarm.graph.dag import check_graph
 from swarm.train.job import TrainingJob, capture_job, load_job, prepare_samples
 from swarm.train.optimizer import SGD
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def samples(count: int = 32) -> tuple[torch.Tensor, torch.Tensor]:
@@ -191,14 +194,15 @@ def test_not_a_number_is_equal_to_itself_between_reads() -> None:
         ),
         ([(0, 1), (0,)], "the dataset's item 1 has 1 fields, and item 0 has 2"),
         (["text"], f"field 0 of the dataset's item 0 is of type str; {FIELDS}"),
+        ([np.zeros(2, np.uint16)], f"field 0 of the dataset's item 0 is an array of uint16; {FIELDS}"),
         ([{"x": 1}], f"field 0 of the dataset's item 0 is of type dict; {FIELDS}"),
         (
             [torch.zeros(2, dtype=torch.complex64)],
-            f"field 0 of the dataset's item 0 is a tensor of torch.complex64; {FIELDS}",
+            f"field 0 of the dataset's item 0 is an array of torch.complex64; {FIELDS}",
         ),
         (
             [torch.zeros(2, dtype=torch.bfloat16)],
-            f"field 0 of the dataset's item 0 is a tensor of torch.bfloat16; {FIELDS}",
+            f"field 0 of the dataset's item 0 is an array of torch.bfloat16; {FIELDS}",
         ),
     ],
 )
@@ -269,6 +273,33 @@ def test_example_inputs_that_do_not_fit_the_samples_are_refused(example_inputs: 
     assert sentence(lambda: capture_job(make(example_inputs=example_inputs))) == f"MisuseError: {expected}"
 
 
+def test_a_held_out_set_of_another_kind_is_refused() -> None:
+    other = (torch.zeros(8, 5), torch.zeros(8, dtype=torch.int64))
+    assert sentence(lambda: capture_job(make(held_out=other))) == (
+        "MisuseError: the held-out set's samples have torch.float32 [5] and torch.int64 [], and the dataset's "
+        "torch.float32 [4] and torch.int64 []"
+    )
+
+
+def test_an_example_without_its_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.path", list(sys.path))
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    assert sentence(lambda: load_job(EXAMPLES / "resnet.py")) == (
+        "FailureError: resnet.py: scikit-learn is missing; install it with: "
+        'pip install "fusion-swarm[examples]"'
+    )
+
+
+@pytest.mark.parametrize("name", ["gpt", "resnet"])
+def test_examples_are_jobs_whose_steps_a_caller_may_change(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.path", list(sys.path))
+    job = dataclasses.replace(load_job(EXAMPLES / f"{name}.py"), steps=3)
+    assert (job.name, job.steps) == (name, 3)
+    assert len(capture_job(job).train.operators) >= 24
+
+
 GOOD = """
     import torch
     from swarm.train.job import TrainingJob
@@ -314,7 +345,8 @@ def test_a_file_with_neighbours_gives_its_job(tmp_path: Path, monkeypatch: pytes
             FailureError,
             "FILE raised ModuleNotFoundError: No module named 'no_such_thing' (FILE:1)",
         ),
-        ("raise SystemExit('needs scikit-learn')", FailureError, "FILE ended itself: needs scikit-learn"),
+        ("raise SystemExit('needs scikit-learn')", FailureError, "FILE: needs scikit-learn"),
+        ("raise SystemExit(3)", FailureError, "FILE: it ended itself with exit status 3"),
         ("raise ValueError", FailureError, "FILE raised ValueError (FILE:1)"),
         (
             "from swarm.train.optimizer import SGD\nSGD(lr=-1)",
