@@ -1,0 +1,28 @@
+"""Tables on a terminal: plain columns, ids never cut, long text folded."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from rich.table import Table
+from rich.text import Text
+
+from peer.wording import clean
+
+FOLDED_WIDTH: Final = 12
+"""Least characters of a column that gives way: below that, text is hard to read."""
+
+
+def make_table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, folded: Sequence[str] = ()) -> Table:
+    """A table of ``rows`` under ``heads``; the columns named in ``folded`` give way where space is short.
+
+    Cells may be text from other peers: they are shown as they are, harmlessly.
+    """
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for head in heads:
+        narrow = head in folded
+        table.add_column(
+            head, no_wrap=not narrow, overflow="fold", min_width=FOLDED_WIDTH if narrow else None
+        )
+    for row in rows:
+        table.add_row(*(Text(clean(cell)) for cell in row))
+    return table
