@@ -1,0 +1,220 @@
+"""The driver, on a channel that does what the test says."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+
+import pytest
+
+from swarm.errors import LinkLostError, RemoteError, RemoteRefusalError
+from swarm.net.address import Address
+from swarm.net.driver import TURN_BYTES, Driver
+from swarm.protocol.session import Session
+from swarm.protocol.session_events import Action, Close, Deliver, Down, Judge, Post, Up, Welcome
+from swarm.testing.clock import ManualClock
+from swarm.testing.hellos import plain_accept, plain_hello
+from swarm.testing.loop import run_on_manual_clock
+from swarm.wire import frames
+from swarm.wire.frames import Buffer, CloseCode
+from swarm.wire.messages.blocks import BlockMissing, BlockReply
+from swarm.wire.messages.hello import Leave
+
+RISING = frames.message_frame(plain_hello()) + frames.message_frame(plain_accept())
+
+
+class Script:
+    """A byte channel: what comes is in ``incoming``, what was sent in ``sent``."""
+
+    def __init__(self) -> None:
+        self.wake: Callable[[], None] = lambda: None
+        self.dialed = True
+        self.incoming = bytearray()
+        self.endless = b""
+        """Comes again and again, once ``incoming`` is empty."""
+        self.sent = bytearray()
+        self.ended: RemoteError | None = None
+        self.writable = True
+        self.unsent = 0
+        self.limits: list[int] = []
+        self.closed: list[float] = []
+        self.aborted = False
+
+    remote = Address("192.0.2.1", 1)
+    certificate = b""
+
+    def receive_into(self, buffer: memoryview) -> int:
+        if self.endless and len(self.incoming) < len(buffer):
+            self.incoming += self.endless * (1 + len(buffer) // len(self.endless))
+        size = min(len(buffer), len(self.incoming))
+        buffer[:size] = self.incoming[:size]
+        del self.incoming[:size]
+        return size
+
+    def send(self, head: Buffer, body: Buffer) -> None:
+        self.sent += head
+        self.sent += body
+
+    def limit_unsent(self, limit: int) -> None:
+        self.limits.append(limit)
+
+    async def aclose(self, seconds: float) -> None:
+        self.closed.append(seconds)
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def come(self, data: bytes) -> None:
+        """Bytes arrive."""
+        self.incoming += data
+        self.wake()
+
+
+class Stage:
+    """A driver that runs, and what it performed."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.channel = Script()
+        self.session = Session(plain_hello(), dialed=True, now=clock.elapsed())
+        self.actions: list[Action] = []
+        self.fault: Exception | None = None
+        self.driver = Driver(self.channel, self.session, clock=clock, perform=self.perform)
+
+    def perform(self, action: Action) -> None:
+        self.actions.append(action)
+        if isinstance(action, Judge):
+            self.driver.feed(Welcome(plain_accept()))
+        if isinstance(action, Deliver) and self.fault is not None:
+            raise self.fault
+
+
+Scene = Callable[[Stage, ManualClock, "asyncio.Task[None]"], Coroutine[None, None, None]]
+
+
+def play(scene: Scene) -> None:
+    async def main(clock: ManualClock) -> None:
+        stage = Stage(clock)
+        async with asyncio.timeout(10_000.0), asyncio.TaskGroup() as group:
+            running = group.create_task(stage.driver.run())
+            stage.channel.come(RISING)
+            await asyncio.sleep(0.1)
+            assert stage.actions[:2] == [Judge(plain_hello()), Up(plain_accept())]
+            await scene(stage, clock, running)
+            running.cancel()
+
+    run_on_manual_clock(main)
+
+
+def test_it_says_hello_accepts_and_pings() -> None:
+    async def scene(stage: Stage, clock: ManualClock, _: "asyncio.Task[None]") -> None:
+        kinds = []
+        rest = bytes(stage.channel.sent)
+        while rest:
+            header = frames.decode_header(rest[:12])
+            kinds.append(header.kind.name)
+            rest = rest[12 + header.length :]
+        assert kinds == ["MESSAGE", "MESSAGE", "PING"]
+
+    play(scene)
+
+
+def test_it_waits_while_the_channel_takes_nothing() -> None:
+    async def scene(stage: Stage, clock: ManualClock, _: "asyncio.Task[None]") -> None:
+        stage.channel.writable = False
+        stage.channel.sent.clear()
+        stage.driver.feed(Post(1, BlockMissing(request=1), memoryview(b"")))
+        await asyncio.sleep(1.0)
+        assert not stage.channel.sent
+        stage.channel.writable = True
+        stage.channel.wake()
+        assert frames.message_frame(BlockMissing(request=1)) in bytes(stage.channel.sent)
+
+    play(scene)
+
+
+def test_it_gives_others_their_turn_while_bytes_never_end() -> None:
+    async def scene(stage: Stage, clock: ManualClock, _: "asyncio.Task[None]") -> None:
+        stage.channel.endless = frames.message_frame(Leave(reason="x" * 1000))
+        stage.channel.wake()
+        for _turn in range(3):
+            before = stage.session.statistics().bytes_received
+            await asyncio.sleep(0)
+            moved = stage.session.statistics().bytes_received - before
+            assert TURN_BYTES <= moved < 2 * TURN_BYTES
+        stage.channel.endless = b""
+
+    play(scene)
+
+
+def test_it_gives_others_their_turn_while_it_sends() -> None:
+    async def scene(stage: Stage, clock: ManualClock, _: "asyncio.Task[None]") -> None:
+        for key in range(1, 21):
+            stage.driver.feed(Post(key, BlockReply(request=key), memoryview(bytes(900_000))))
+        before = len(stage.channel.sent)
+        await asyncio.sleep(0)
+        assert TURN_BYTES <= len(stage.channel.sent) - before < 2 * TURN_BYTES
+        await asyncio.sleep(1.0)
+        assert len(stage.channel.sent) - before > 20 * 900_000
+
+    play(scene)
+
+
+def test_the_system_is_told_how_much_it_may_hold() -> None:
+    async def scene(stage: Stage, clock: ManualClock, _: "asyncio.Task[None]") -> None:
+        stage.driver.feed(Post(1, BlockReply(request=1), memoryview(bytes(900_000))))
+        await asyncio.sleep(0.1)
+        assert stage.channel.limits
+        assert stage.channel.limits[-1] == stage.session.unsent_limit
+
+    play(scene)
+
+
+def test_time_passes_without_bytes() -> None:
+    async def scene(stage: Stage, clock: ManualClock, running: "asyncio.Task[None]") -> None:
+        start = clock.elapsed()
+        await running
+        assert clock.elapsed() - start == pytest.approx(9.0, abs=0.2)
+        (down,) = [action for action in stage.actions if isinstance(action, Down)]
+        assert down.end.code == "silent"
+        assert stage.channel.closed == [0.0]
+        assert stage.channel.aborted
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(LinkLostError("was lost"), "lost"), (RemoteRefusalError("wrong-swarm", "refused"), "wrong-swarm")],
+)
+def test_what_ended_the_channel_ends_the_session_after_the_last_bytes(error: RemoteError, code: str) -> None:
+    async def scene(stage: Stage, clock: ManualClock, running: "asyncio.Task[None]") -> None:
+        stage.channel.ended = error
+        stage.channel.come(frames.message_frame(BlockMissing(request=1)))
+        await running
+        assert isinstance(stage.actions[-2], Deliver)
+        assert isinstance(stage.actions[-1], Down)
+        assert stage.actions[-1].end.code == code
+
+    play(scene)
+
+
+def test_our_own_last_words_get_two_seconds() -> None:
+    async def scene(stage: Stage, clock: ManualClock, running: "asyncio.Task[None]") -> None:
+        stage.driver.feed(Close(CloseCode.LEAVING, "bye"))
+        await running
+        assert stage.channel.sent.endswith(b"bye")
+        assert stage.channel.closed == [2.0]
+
+    play(scene)
+
+
+def test_what_a_service_raises_comes_out_of_run_once() -> None:
+    async def main(clock: ManualClock) -> None:
+        stage = Stage(clock)
+        stage.fault = ZeroDivisionError("a bug")
+        stage.channel.incoming += RISING + frames.message_frame(BlockMissing(request=1)) * 2
+        with pytest.raises(ZeroDivisionError, match="a bug"):
+            await stage.driver.run()
+        assert len([action for action in stage.actions if isinstance(action, Deliver)]) == 1
+        assert stage.channel.aborted
+        stage.channel.wake()
+
+    run_on_manual_clock(main)
