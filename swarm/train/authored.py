@@ -45,7 +45,10 @@ def run_file(path: Path) -> ModuleType:
     except UserError as error:
         raise type(error)(f"{path.name}: {error}") from error
     except SystemExit as stop:
-        raise FailureError(f"{path.name} ended itself: {stop}") from stop
+        said = (
+            stop.code if isinstance(stop.code, str) else f"it ended itself with exit status {stop.code or 0}"
+        )
+        raise FailureError(f"{path.name}: {said}") from stop
     except SyntaxError as error:
         raise FailureError(f"{path.name} line {error.lineno}: {error.msg}") from error
     except Exception as error:

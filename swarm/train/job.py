@@ -110,6 +110,7 @@ def capture_job(job: TrainingJob) -> CapturedJob:
     are not of the kind that they have to be.
     """
     fields = _micro_batch(job)
+    _check_held_out(job, fields)
     train = capture(job.model, fields, loss=job.loss, mode="train")
     evaluate = capture(job.model, fields, loss=job.loss, mode="evaluate")
     return CapturedJob(
@@ -147,6 +148,16 @@ def _micro_batch(job: TrainingJob) -> tuple[torch.Tensor, ...]:
         _rebatched(example, sample, position)
         for position, (example, sample) in enumerate(zip(examples, samples, strict=True))
     )
+
+
+def _check_held_out(job: TrainingJob, fields: Sequence[torch.Tensor]) -> None:
+    if job.held_out is None:
+        return
+    held_out = [torch.from_numpy(field) for field in first_samples(job.held_out, 1, "held-out set")]
+    kinds = [[(field.dtype, field.shape[1:]) for field in samples] for samples in (held_out, fields)]
+    if kinds[0] != kinds[1]:
+        shown = [" and ".join(f"{dtype} {list(shape)}" for dtype, shape in kind) for kind in kinds]
+        raise MisuseError(f"the held-out set's samples have {shown[0]}, and the dataset's {shown[1]}")
 
 
 def _rebatched(example: object, sample: torch.Tensor, position: int) -> torch.Tensor:

@@ -61,11 +61,11 @@ def prepare_samples(dataset: Samples, what: str = "dataset") -> list[Array]:
     return columns
 
 
-def first_samples(dataset: Samples, count: int) -> list[Array]:
+def first_samples(dataset: Samples, count: int, what: str = "dataset") -> list[Array]:
     """The first ``count`` samples, as :func:`prepare_samples` has them, in memory of their own."""
     if isinstance(dataset, tuple | list):
-        return [_array(field[:count], "dataset", position).copy() for position, field in enumerate(dataset)]
-    return _read(dataset, count, "dataset")
+        return [_array(field[:count], what, position).copy() for position, field in enumerate(dataset)]
+    return _read(dataset, count, what)
 
 
 def _read(dataset: Any, count: int, what: str) -> list[Array]:
@@ -117,11 +117,7 @@ def _array(value: object, what: str, position: int) -> Array:
             array = np.asarray(None)
     native = array.dtype.newbyteorder("=")
     if native.name not in KINDS:
-        kind = (
-            f"a tensor of {value.dtype}"
-            if isinstance(value, torch.Tensor)
-            else f"of type {type(value).__name__}"
-        )
+        kind = f"an array of {value.dtype}" if _is_array(value) else f"of type {type(value).__name__}"
         raise MisuseError(
             f"field {position} of the {what} is {kind}; give numbers, arrays or tensors of "
             f"{', '.join(sorted(KINDS))}"

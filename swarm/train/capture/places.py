@@ -2,6 +2,7 @@
 
 import linecache
 import re
+import sysconfig
 import traceback
 from pathlib import Path
 from typing import Final
@@ -16,7 +17,9 @@ LOSS_PATH: Final = "loss"
 MODEL_PREFIX: Final = "model."
 """What the traced wrapper puts before the names of the author's module."""
 
-_HIDDEN: Final = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
+_TOOLS: Final = (str(Path(torch.__file__).parent), str(Path(__file__).parent), "<")
+_PYTHON: Final = sysconfig.get_paths()["stdlib"]
+_INSTALLED: Final = ("site-packages", "dist-packages")
 _FRAME: Final = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
 _REPEAT: Final = re.compile(r"@\d+$")
 _LONGEST_STATEMENT: Final = 80
@@ -82,7 +85,14 @@ def _model_path(path: str) -> str:
 def _place(path: str, frames: list[_Frame]) -> Place:
     """The innermost of ``frames`` that is the author's own. Folder names stay on the author's machine."""
     for file, line in reversed(frames):
-        if not file.startswith((*_HIDDEN, "<")):
+        if _is_model_code(file):
             statement = linecache.getline(file, line).strip()[:_LONGEST_STATEMENT]
             return Place(path=path, source=f"{Path(file).name}:{line}", statement=statement)
     return Place(path=path)
+
+
+def _is_model_code(file: str) -> bool:
+    """Whether ``file`` is the author's, or a library's that they use, and not torch's, Python's or ours."""
+    if file.startswith(_TOOLS):
+        return False
+    return not file.startswith(_PYTHON) or any(folder in file for folder in _INSTALLED)

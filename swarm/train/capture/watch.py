@@ -6,15 +6,17 @@ would train something else. They are refused here, while the offending line is s
 """
 
 import contextlib
+import random
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NoReturn
 
+import numpy as np
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from swarm.train.capture.places import Refusal
+from swarm.train.capture.places import Place, Refusal
 
 
 @contextlib.contextmanager
@@ -22,12 +24,9 @@ def preserved(*modules: nn.Module) -> Iterator[None]:
     """Leave every attribute, flag, parameter and buffer slot of ``modules`` as it was."""
     parts = {id(part): part for module in modules for part in module.modules()}.values()
     before = [(part, dict(vars(part))) for part in parts]
-    slots = [
-        (slot, dict(slot))
-        for _, attributes in before
-        for slot in attributes.values()
-        if isinstance(slot, dict)
-    ]
+    containers = [value for _, attributes in before for value in attributes.values()]
+    slots = [(slot, dict(slot)) for slot in containers if isinstance(slot, dict)]
+    lists = [(kept, list(kept)) for kept in containers if isinstance(kept, list)]
     held = [(tensor, tensor.detach().clone()) for part in parts for _, tensor in plain_tensors(part)]
     try:
         yield
@@ -38,6 +37,8 @@ def preserved(*modules: nn.Module) -> Iterator[None]:
         for slot, content in slots:
             slot.clear()
             slot.update(content)
+        for kept, items in lists:
+            kept[:] = items
         for tensor, value in held:
             if not torch.equal(tensor, value):
                 tensor.detach().copy_(value)
@@ -46,6 +47,31 @@ def preserved(*modules: nn.Module) -> Iterator[None]:
 def plain_tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
     """Tensors that ``module`` keeps in plain attributes, neither parameters nor buffers."""
     return [(name, value) for name, value in vars(module).items() if isinstance(value, torch.Tensor)]
+
+
+@contextlib.contextmanager
+def no_hidden_draws() -> Iterator[None]:
+    """Refuse numbers from Python's or numpy's global generator: the graph would keep one draw for ever."""
+    before = random.getstate()
+    numpy_before = np.random.get_state(legacy=False)
+    try:
+        yield
+        if random.getstate() != before or not _equal(np.random.get_state(legacy=False), numpy_before):
+            raise Refusal(
+                "it draws from the random module of Python or numpy, and would get the same number at every "
+                "step; use torch.rand",
+                Place(),
+            )
+    finally:
+        random.setstate(before)
+        np.random.set_state(numpy_before)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two states of numpy's generator are the same, which hold arrays inside of dictionaries."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_equal(one[key], other[key]) for key in one)
+    return bool(np.array_equal(one, other))
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from swarm.train.capture.places import LOSS_PATH, Place, Refusal
-from swarm.train.capture.watch import Watch, plain_tensors
+from swarm.train.capture.watch import Watch, no_hidden_draws, plain_tensors
 
 Loss = Callable[[Any, Any], torch.Tensor]
 """Called with (outputs, target); returns a scalar."""
@@ -46,7 +46,7 @@ class ModelWithLoss(nn.Module):
         """The loss and the output tensors; buffers that the model replaced are written back in place."""
         buffers = self._slots(lambda part: list(part.named_buffers(recurse=False)))
         plain = self._slots(plain_tensors)
-        with Watch():
+        with Watch(), no_hidden_draws():
             loss, outputs = self._evaluated(fields)
             for slot in buffers:
                 _write_back(slot)

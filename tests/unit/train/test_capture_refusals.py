@@ -315,12 +315,14 @@ def test_state_outside_the_buffers_is_refused_and_put_back(part: type[nn.Module]
 
 @pytest.mark.parametrize("part", [DrawsInPython, DrawsInNumpy])
 def test_numbers_from_other_generators_are_refused_and_the_generators_put_back(part: type[nn.Module]) -> None:
-    before = random.getstate(), np.random.rand.__self__.get_state()[1].tolist()
+    random.seed(1)
+    np.random.seed(1)
+    expected = random.Random(1).random(), np.random.RandomState(1).rand()
     assert refusal(Outer(part)) == (
-        "the model: it draws from the random module of Python or numpy, and would get the same number at every "
-        "step; use torch.rand"
+        "the model: it draws from the random module of Python or numpy, and would get the same number at "
+        "every step; use torch.rand"
     )
-    assert (random.getstate(), np.random.rand.__self__.get_state()[1].tolist()) == before
+    assert (random.random(), np.random.rand()) == expected
 
 
 def test_a_buffer_that_changes_its_shape_is_refused() -> None:

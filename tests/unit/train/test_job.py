@@ -74,6 +74,7 @@ class Stream(IterableDataset[Any]):
         return iter([])
 
 
+DATASETS = "give a dataset with __len__ and __getitem__, or a tuple of arrays"
 FIELDS = (
     "give numbers, arrays or tensors of bool, float16, float32, float64, int16, int32, int64, int8, uint8"
 )
@@ -116,11 +117,11 @@ def test_a_dataset_smaller_than_one_step_is_refused_with_the_numbers() -> None:
         ({"name": "x" * 201}, "name is a text of at most 200 characters"),
         (
             {"dataset": np.zeros((99, 4))},
-            "the dataset is of type ndarray; give a dataset with __len__ and __getitem__, or a tuple of arrays",
+            f"the dataset is of type ndarray; {DATASETS}",
         ),
         (
             {"dataset": 5},
-            "the dataset is of type int; give a dataset with __len__ and __getitem__, or a tuple of arrays",
+            f"the dataset is of type int; {DATASETS}",
         ),
         ({"dataset": Stream()}, "the dataset can only be iterated; give one with __len__ and __getitem__"),
         (
@@ -276,8 +277,8 @@ def test_example_inputs_that_do_not_fit_the_samples_are_refused(example_inputs: 
 def test_a_held_out_set_of_another_kind_is_refused() -> None:
     other = (torch.zeros(8, 5), torch.zeros(8, dtype=torch.int64))
     assert sentence(lambda: capture_job(make(held_out=other))) == (
-        "MisuseError: the held-out set's samples have torch.float32 [5] and torch.int64 [], and the dataset's "
-        "torch.float32 [4] and torch.int64 []"
+        "MisuseError: the held-out set's samples have torch.float32 [5] and torch.int64 [], and the "
+        "dataset's torch.float32 [4] and torch.int64 []"
     )
 
 
