@@ -277,10 +277,10 @@ class Node(Handlers):
     def on_down(self, link: Link, reason: str) -> None:
         """A link ended."""
         self.members.on_down(link.peer)
-        self.story.tell("left", f"peer {short(link.peer)} {reason}", peer=link.peer)
         self.exchange.on_down(link)
         if self._leaving:
             return
+        self.story.tell("left", f"peer {short(link.peer)} {reason}", peer=link.peer)
         for service in self._services:
             service.on_down(link.peer, reason)
         self.entrance.look_soon()

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from swarm.data.tensors import put_tensor
 from swarm.errors import FailureError, RemoteProtocolError
@@ -34,6 +35,9 @@ from swarm.wire.records.blobs import TensorBlob
 from swarm.wire.records.plan import Plan
 
 Place = tuple[JobId, StageIndex]
+
+NEIGHBOUR_SECONDS: Final = 3.0
+"""How long the coordinator has to notice a departure before a stage reports its own lost link."""
 
 _log = get_log(__name__)
 
@@ -109,7 +113,14 @@ class Holder(Service):
             theirs = [i + 1 for i, planned in enumerate(held.plan.stages) if planned.holder == peer]
             if theirs and held.pipeline is not None and held.job.state == "training":
                 where = ", ".join(map(str, theirs))
-                self._fail(held, stage, f"peer {short(peer)} {reason}, and with it stage {where} is lost")
+                lost = f"its link to peer {short(peer)} is lost (it {reason}), and with it stage {where}"
+                self._context.tasks.create_task(self._miss(held, stage, lost), name="miss a neighbour")
+
+    async def _miss(self, held: _Held, stage: StageIndex, lost: str) -> None:
+        """A neighbour is gone from here; the coordinator, where it is gone from there too, ends the job."""
+        await asyncio.sleep(NEIGHBOUR_SECONDS)
+        if self._held.get((held.job.id, stage)) is held:
+            self._fail(held, stage, lost)
 
     def offer(self, sender: PeerId, message: Message, size: int) -> str:
         """Whether a training payload is wanted: empty, or why not. Asked before it is received."""
