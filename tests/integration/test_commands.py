@@ -1,0 +1,326 @@
+"""The commands as their users meet them: real processes on loopback, one home, from create to export."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LOOPBACK = "127.0.0.1:0"
+
+JOB = """
+import numpy as np
+import torch
+from swarm.train.job import TrainingJob
+from swarm.train.optimizer import SGD
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 16), torch.nn.ReLU(),
+                            torch.nn.Linear(16, 1))
+x = np.random.default_rng(0).normal(size=(64, 8)).astype(np.float32)
+y = x.sum(axis=1, keepdims=True)
+job = TrainingJob(model=model, loss=torch.nn.functional.mse_loss, dataset=(x, y), held_out=(x[:16], y[:16]),
+                  optimizer=SGD(lr=0.05), micro_batch_size=4, micro_batches=4, steps=12)
+"""
+
+
+class Shell:
+    """Runs programs in one home; what was started and still runs at the end is killed."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self._started: list[subprocess.Popen[str]] = []
+
+    def start(self, *words: str) -> "subprocess.Popen[str]":
+        process = subprocess.Popen(
+            [sys.executable, "-m", *words],
+            cwd=ROOT,
+            env=os.environ | {"SWARM_HOME": str(self.home)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
+        )
+        self._started.append(process)
+        return process
+
+    def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        process = self.start("peer", *words)
+        out, err = process.communicate(timeout=100)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def json(self, *words: str) -> Any:
+        result = self.run(*words, "--json")
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout)
+
+    def create(self) -> Path:
+        """A swarm; returns a file with the organiser's invite."""
+        path = self.home / "lab.invite"
+        path.write_text(self.json("create", "lab")["invite"])
+        return path
+
+    def bootstrap(self) -> "tuple[subprocess.Popen[str], str]":
+        """A bootstrap node, and the invite that leads to it."""
+        process = self.start("bootstrap", "--invite", str(self.create()), "--listen", LOOPBACK)
+        assert process.stdout is not None
+        return process, process.stdout.readline().strip()
+
+    def peer(self, name: str, invite: str, memory: str) -> "subprocess.Popen[str]":
+        words = [
+            "--name",
+            name,
+            "--invite",
+            invite,
+            "--listen",
+            LOOPBACK,
+            "--memory",
+            memory,
+            "--device",
+            "cpu",
+        ]
+        process = self.start("peer", "peer", *words)
+        read_until(process, "status: http://")
+        return process
+
+    def close(self) -> None:
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+
+def read_until(process: "subprocess.Popen[str]", wanted: str) -> str:
+    """The line of standard error that has ``wanted`` in it."""
+    assert process.stderr is not None
+    seen = []
+    for line in process.stderr:
+        seen.append(line)
+        if wanted in line:
+            return line
+    raise AssertionError("".join(seen))
+
+
+def interrupt(process: "subprocess.Popen[str]") -> float:
+    """Send Ctrl+C; returns the seconds until the process was gone."""
+    began = time.monotonic()  # noqa: TID251 - a promise about real processes in real time
+    process.send_signal(getattr(signal, "CTRL_BREAK_EVENT", signal.SIGINT))
+    process.wait(timeout=30)
+    return time.monotonic() - began  # noqa: TID251
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    shell = Shell(tmp_path)
+    yield shell
+    shell.close()
+
+
+@pytest.mark.slow
+def test_from_create_to_export(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "tiny.py").write_text(JOB)
+    node, invite = shell.bootstrap()
+    peers = [shell.peer(f"peer{number}", invite, "16KiB") for number in (1, 2)]
+
+    done = shell.json("train", str(tmp_path / "tiny.py"), "--invite", invite, "--steps", "10")
+    assert set(done) == {"job", "loss", "tokens_per_second", "seconds"}
+    assert len(done["loss"]) == 10
+    assert done["loss"][-1] < done["loss"][0]
+    job = done["job"]
+
+    [listed] = shell.json("jobs")["jobs"]
+    assert (listed["id"], listed["state"], listed["step"]) == (job, "done", 10)
+    assert job[:8] in shell.run("jobs").stdout
+
+    status = shell.json("status", "--name", "peer1")
+    assert len(status["jobs"][0]["stages"]) == 2, "neither peer could hold it alone"
+    assert {member["role"] for member in status["members"]} >= {"peer", "bootstrap"}
+    found = shell.json("members", "lab")["members"]
+    assert {member["role"] for member in found} == {"peer", "bootstrap", "author"}
+
+    weights = tmp_path / "tiny.safetensors"
+    report = shell.json("export", job[:6], "-o", str(weights))
+    assert (report["job"], report["path"]) == (job, str(weights))
+    assert loads_into_the_model(tmp_path, weights) == pytest.approx(listed["held_out"], rel=1e-6)
+    again = shell.run("cancel", job[:6])
+    assert again.returncode == 1
+    assert again.stderr == f"swarm: job {job[:8]} has ended already: it is done\n"
+
+    for process in [*peers, node]:
+        assert interrupt(process) < 5
+        assert process.returncode == 0
+    assert not list(tmp_path.glob("*/running.json"))
+
+
+def loads_into_the_model(folder: Path, weights: Path) -> float:
+    """The held-out loss of the author's own module with the exported weights."""
+    script = (
+        "import sys; from tiny import job; from safetensors.torch import load_file\n"
+        "from swarm.train.reference import held_out_loss\n"
+        "job.model.load_state_dict(load_file(sys.argv[1]), strict=True)\n"
+        "print(held_out_loss(job.model, job.loss, job.held_out, job.micro_batch_size))"
+    )
+    path = os.pathsep.join((str(folder), str(ROOT)))
+    result = subprocess.run(
+        [sys.executable, "-c", script, str(weights)],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return float(result.stdout)
+
+
+@pytest.mark.slow
+def test_a_job_that_waits_says_for_what_and_can_be_cancelled(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "tiny.py").write_text(JOB)
+    _, invite = shell.bootstrap()
+    shell.peer("peer1", invite, "8KiB")
+    author = shell.start("peer", "train", str(tmp_path / "tiny.py"), "--invite", invite)
+    read_until(author, "state=waiting")
+    status = shell.json("status", "--name", "author")
+    [job] = status["jobs"]
+    assert job["state"] == "waiting"
+    assert status["waiting"]["job"] == job["id"]
+    assert status["waiting"]["for"]
+    cancelled = shell.run("cancel", job["id"][:8])
+    assert cancelled.returncode == 0, cancelled.stderr
+    _, err = author.communicate(timeout=60)
+    assert author.returncode == 1
+    last = err.splitlines()[-1]
+    assert last.startswith(f"swarm: job {job['id'][:8]} was cancelled")
+
+
+@pytest.mark.slow
+def test_detached_training_goes_on_without_its_author(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "tiny.py").write_text(JOB)
+    _, invite = shell.bootstrap()
+    shell.peer("peer1", invite, "1MiB")
+    detached = shell.run("train", str(tmp_path / "tiny.py"), "--invite", invite, "--detach")
+    assert detached.returncode == 0, detached.stderr
+    job = detached.stdout.strip()
+    weights = tmp_path / "w.safetensors"
+    while not weights.exists():  # each export is a process of its own that waits for news of the job
+        shell.run("export", job, "-o", str(weights))
+    assert weights.stat().st_size > 1000
+
+
+def test_failures_are_one_line_with_what_to_do(shell: Shell) -> None:
+    node, invite = shell.bootstrap()
+    taken = read_until(node, "bootstrap node of swarm lab at ").rsplit(" ", 1)[1].strip()
+    stranger = json.loads(shell.run("create", "lab2", "--json").stdout)["invite"]
+    cases = [
+        (("bootstrap", "--invite", invite), 1, "home in use by process "),
+        (("bootstrap", "--invite", invite, "--name", "b", "--listen", taken), 1, "give --listen HOST:PORT"),
+        (("bootstrap", "--name", "b"), 2, "give --invite once"),
+        (("bootstrap", "--name", "b", "--invite", invite[:-9]), 2, "cut off"),
+        (("jobs", "--name", "c", "--invite", stranger), 1, "the invite has no address in it"),
+        (("cancel", "zz", "--invite", invite), 2, "no job begins with 'zz'"),
+    ]
+    for words, status, told in cases:
+        result = shell.run(*words)
+        assert result.returncode == status, result.stderr
+        assert told in result.stderr
+        assert result.stderr.count("\n") == 1, result.stderr
+        assert result.stdout == ""
+    interrupt(node)
+    gone = shell.run("jobs", "--invite", invite)
+    assert gone.returncode == 1
+    assert gone.stderr.startswith("swarm: no bootstrap node answers: 127.0.0.1:")
+    assert gone.stderr.count("\n") == 1
+
+
+def test_a_failed_entry_leaves_the_home_free_for_another_swarm(shell: Shell) -> None:
+    first, second = (shell.json("create", name)["invite"] for name in ("lab", "lab2"))
+    assert "has no address" in shell.run("jobs", "--invite", first).stderr
+    assert "has no address" in shell.run("jobs", "--invite", second).stderr
+
+
+def test_a_peer_whose_starter_is_killed_ends_too(shell: Shell) -> None:
+    starter = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    invite = shell.create()
+    words = ["--invite", str(invite), "--listen", LOOPBACK, "--parent", str(starter.pid)]
+    node = shell.start("bootstrap", *words)
+    assert node.stdout is not None
+    assert node.stdout.readline().startswith("swarm1")
+    starter.kill()
+    starter.communicate()
+    node.wait(timeout=30)
+    assert node.returncode == 0
+
+
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = sys.modules["safetensors"] = None
+sys.argv = ["swarm", *sys.argv[1:]]
+from peer.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("demo",),
+        ("peer", "--invite", "x"),
+        ("train", "job.py", "--invite", "x"),
+        ("export", "abc", "-o", "x.safetensors"),
+    ],
+)
+def test_without_torch_four_commands_say_what_to_install(tmp_path: Path, words: tuple[str, ...]) -> None:
+    result = without_torch(tmp_path, *words)
+    assert result.returncode == 1
+    assert result.stderr == 'swarm: install the training part: pip install "fusion-swarm[peer]"\n'
+    assert not (tmp_path / "home").exists()
+
+
+def test_without_torch_everything_else_works(tmp_path: Path) -> None:
+    for command in ("demo", "create", "invite", "members", "bootstrap", "peer", "train", "jobs", "cancel",
+                    "export", "status"):  # fmt: skip
+        result = without_torch(tmp_path, command, "--help")
+        assert result.returncode == 0, result.stderr
+        assert "Example:" in result.stdout
+    assert without_torch(tmp_path, "create", "lab").returncode == 0
+    assert without_torch(tmp_path, "invite", "lab", "--label", "Ann").returncode == 0
+    assert without_torch(tmp_path, "members", "lab").returncode == 0
+    for words in (("status",), ("jobs",), ("cancel", "abc")):
+        result = without_torch(tmp_path, *words)
+        assert result.stderr.startswith("swarm: "), result.stderr
+        assert result.stderr.count("\n") == 1
+        assert "pip install" not in result.stderr
+
+
+def without_torch(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, *words],
+        cwd=ROOT,
+        env=os.environ | {"SWARM_HOME": str(folder / "home")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize(
+    "module", ["bootstrap.node", "peer.main", "peer.commands.jobs", "peer.commands.status"]
+)
+def test_torch_is_loaded_by_nobody_who_does_not_train(module: str) -> None:
+    script = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True, timeout=60)
+
+
+def test_no_process_is_left_behind(shell: Shell) -> None:
+    node, _ = shell.bootstrap()
+    family = psutil.Process(node.pid).children(recursive=True)
+    interrupt(node)
+    assert not [process for process in family if process.is_running()]
