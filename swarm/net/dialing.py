@@ -29,7 +29,11 @@ async def connect(network: Network, address: Address, channel: TlsChannel, *, se
         async with asyncio.timeout(seconds):
             await network.connect(address, lambda: channel)
     except TimeoutError:
+        channel.abort()
         raise RemoteTimeoutError(f"did not answer within {seconds:g} s") from None
+    except BaseException:
+        channel.abort()
+        raise
     await shake_hands(channel)
 
 

@@ -184,8 +184,10 @@ def _why_not_bound(error: OSError, host: str, port: int) -> FailureError:
     where = f"port {port}" if host == ANY_HOST else f"{Address(host, port)}"
     if error.errno == errno.EADDRINUSE:
         return FailureError(f"{where} is taken by another program: give --listen HOST:PORT with another port")
-    if error.errno == errno.EACCES:
-        return FailureError(f"{where} is not allowed to this user: give --listen HOST:PORT with another port")
+    if error.errno == errno.EACCES:  # on Windows also for a port that another program has to itself
+        return FailureError(
+            f"{where} is taken or not allowed to this user: give --listen HOST:PORT with another port"
+        )
     if error.errno == errno.EADDRNOTAVAIL:
         return FailureError(f"{host} is no address of this machine: give --listen HOST:PORT with one that is")
     return FailureError(f"cannot listen on {where} ({reason_of(error)}): give --listen HOST:PORT")

@@ -3,13 +3,13 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType, TracebackType
-from typing import Any, Final, Protocol, Self
+from types import TracebackType
+from typing import Final, Protocol, Self
 
 from swarm.clock import Clock
-from swarm.errors import LinkLostError, RemoteError, RemoteProtocolError, RemoteRefusalError
+from swarm.errors import LinkLostError, MisuseError, RemoteError, RemoteProtocolError, RemoteRefusalError
 from swarm.identity.chain import Member
 from swarm.identity.membership import Identity, TlsFiles
 from swarm.identity.uses import UseLedger
@@ -18,10 +18,12 @@ from swarm.log import get_log
 from swarm.net.address import Address
 from swarm.net.arbiter import Arbiter
 from swarm.net.dialing import Answers, connect, shake_hands
+from swarm.net.directory import Directory
 from swarm.net.handshakes import Handshake, Handshakes
 from swarm.net.link import Link
 from swarm.net.network import Listener, Network
-from swarm.net.tls import TlsChannel, make_contexts, make_scratch
+from swarm.net.tasks import OwnedTasks
+from swarm.net.tls import ChannelFactory, TlsChannel
 from swarm.protocol.roster import PROBE_SECONDS, Roster
 from swarm.protocol.session import Session
 from swarm.protocol.session_events import Close, End, Refuse
@@ -126,18 +128,14 @@ class Pool:
         self._network = network
         self._clock = clock
         self._handlers = handlers
-        self._contexts = make_contexts(config.tls)
-        self._scratch = make_scratch()
+        self._channels = ChannelFactory(config.tls)
         self._handshakes = Handshakes()
         roster = Roster(identity.peer, boot=config.boot, limit=config.links)
         self._arbiter = Arbiter(roster, clock=clock)
         self._records: dict[Link, _Record] = {}
-        self._links: dict[PeerId, Link] = {}
-        self._risen = asyncio.Event()
+        self._directory = Directory()
         self._listener: Listener | None = None
-        self._tasks = asyncio.TaskGroup()
-        self._owned: set[asyncio.Task[None]] = set()
-        self._closing = False
+        self._tasks = OwnedTasks()
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -156,7 +154,7 @@ class Pool:
     @property
     def links(self) -> Mapping[PeerId, Link]:
         """The links that are up, by peer."""
-        return MappingProxyType(self._links)
+        return self._directory.links
 
     @property
     def listening(self) -> tuple[Address, ...]:
@@ -165,11 +163,11 @@ class Pool:
 
     async def __aenter__(self) -> Self:
         """Listen. Raises FailureError where that is not possible. A pool may be entered again once left."""
-        self._closing = False
         if self.config.listen is not None:
-            self._listener = await self._network.listen(*self.config.listen, self._take_call)
-        self._tasks = await asyncio.TaskGroup().__aenter__()
-        self._own(self._arbiter.run())
+            factory = self._channels.listening(self._connected)
+            self._listener = await self._network.listen(*self.config.listen, factory)
+        await self._tasks.open()
+        self._tasks.add(self._arbiter.run())
         return self
 
     async def __aexit__(
@@ -182,7 +180,7 @@ class Pool:
         try:
             await self.aclose("its program ended")
         finally:
-            await self._tasks.__aexit__(None, None, None)
+            await self._tasks.aclose()
 
     async def dial(self, addresses: Sequence[str], expect: PeerId | None = None) -> Link:
         """A link with whoever answers at the first of ``addresses`` that gives one; ``expect`` says who must.
@@ -193,8 +191,8 @@ class Pool:
         """
         answers = Answers()
         for address in [Address.parse(text) for text in addresses]:
-            if expect is not None and expect in self._links:
-                return self._links[expect]
+            if expect is not None and expect in self.links:
+                return self.links[expect]
             try:
                 return await self._call(address, expect)
             except RemoteError as error:
@@ -203,7 +201,7 @@ class Pool:
 
     async def aclose(self, reason: str) -> None:
         """Take no more connections, and end all links with ``reason``, within 1.5 s."""
-        self._closing = True
+        self._tasks.end()
         if self._listener is not None:
             self._listener.close()
         links = list(self._records)
@@ -213,27 +211,20 @@ class Pool:
             async with asyncio.timeout(SHUTDOWN_SECONDS):
                 for link in links:
                     await link.wait_closed()
-        for task in list(self._owned):
-            task.cancel()
+        self._tasks.cancel()
 
     # Connections.
 
-    def _own(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._tasks.create_task(work)
-        self._owned.add(task)
-        task.add_done_callback(self._owned.discard)
-
-    def _take_call(self) -> TlsChannel:
-        return TlsChannel(
-            self._contexts,
-            dialed=False,
-            scratch=self._scratch,
-            connected=lambda channel: self._own(self._welcome(channel)),
-        )
+    def _connected(self, channel: TlsChannel) -> None:
+        """Somebody called; a server that is closed may still hand over a call that came just before."""
+        if self._tasks.is_open:
+            self._tasks.add(self._welcome(channel))
+        else:
+            channel.abort()
 
     async def _welcome(self, channel: TlsChannel) -> None:
         """Shake hands with whoever called, and carry the link that comes of it."""
-        handshake = None if self._closing else self._handshakes.begin(channel.remote)
+        handshake = self._handshakes.begin(channel.remote)
         if handshake is None:
             await channel.aclose(0.0)
             return
@@ -248,17 +239,20 @@ class Pool:
             handshake.finish()
 
     async def _call(self, address: Address, expect: PeerId | None) -> Link:
-        if self._closing:
-            raise LinkLostError("was not called: this program ends")
-        channel = TlsChannel(self._contexts, dialed=True, scratch=self._scratch)
+        self._require_open()
+        channel = self._channels.dialed()
         await connect(self._network, address, channel, seconds=self.config.call_seconds)
         peer = channel.peer
-        if expect is not None and peer != expect:
+        try:
+            self._require_open()
+            if expect is not None and peer != expect:
+                raise RemoteRefusalError("wrong-peer", f"is {short(peer)}, and {short(expect)} was expected")
+        except RemoteError:
             await channel.aclose(0.0)
-            raise RemoteRefusalError("wrong-peer", f"is {short(peer)}, and {short(expect)} was expected")
+            raise
         called: asyncio.Future[Link] = asyncio.get_running_loop().create_future()
         link = self._launch(channel, address=str(address), called=called)
-        self._own(self._carry(link))
+        self._tasks.add(self._carry(link))
         try:
             return await called
         except asyncio.CancelledError:
@@ -267,17 +261,14 @@ class Pool:
         except RemoteRefusalError as error:
             if error.code != "duplicate" or peer == self.identity.peer:
                 raise
-            return await self._other_link(peer, error)
+            rival = await self._directory.wait_for(peer, seconds=RIVAL_SECONDS)
+            if rival is None:
+                raise
+            return rival
 
-    async def _other_link(self, peer: PeerId, error: RemoteRefusalError) -> Link:
-        """The link to ``peer`` in whose favour another was refused; raises ``error`` if there is none."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(RIVAL_SECONDS):
-                while peer not in self._links:
-                    await self._risen.wait()
-        if peer not in self._links:
-            raise error
-        return self._links[peer]
+    def _require_open(self) -> None:
+        if not self._tasks.is_open:
+            raise LinkLostError("is not called any more: this program ends")
 
     def _launch(
         self,
@@ -307,9 +298,10 @@ class Pool:
 
     def handle_hello(self, link: Link, hello: Hello) -> None:
         """Judge who it is, then whether there is room for another link with it."""
+        observed = str(link.remote) if link.remote.port else ""
         try:
             verdict = self.reception.judge(
-                hello, leaf=link.certificate, observed=str(link.remote), now=self._clock.wall()
+                hello, leaf=link.certificate, observed=observed, now=self._clock.wall()
             )
         except RemoteRefusalError as error:
             link.feed(Refuse(refusal_code(error.code), str(error)))
@@ -323,17 +315,18 @@ class Pool:
         """Both sides have accepted."""
         record = self._records[link]
         try:
+            if link.accept.observed:
+                Address.parse(link.accept.observed)
             self.reception.welcomed(link.accept, now=self._clock.wall())
-        except RemoteProtocolError as error:
+        except (MisuseError, RemoteProtocolError) as error:
             link.feed(Close(CloseCode.PROTOCOL, str(error)))
             return
         self._arbiter.risen(link)
         if record.handshake is not None:
             record.handshake.finish()
         record.was_up = True
-        self._links[record.peer] = link
-        risen, self._risen = self._risen, asyncio.Event()
-        risen.set()
+        self._directory.add(link)
+        log.debug("link up", peer=record.peer, address=link.address, dialed=link.dialed)
         self._handlers.on_up(link)
         if record.called is not None and not record.called.done():
             record.called.set_result(link)
@@ -347,12 +340,10 @@ class Pool:
         record = self._records[link]
         if record.called is not None and not record.called.done():
             record.called.set_exception(_why_no_link(end))
+        log.debug("link down", peer=record.peer, address=link.address, reason=end)
         if record.was_up:
-            if self._links.get(record.peer) is link:
-                del self._links[record.peer]
+            self._directory.remove(link)
             self._handlers.on_down(link, str(end))
-        else:
-            log.debug("no link", peer=short(record.peer), address=link.address, reason=end)
         self._arbiter.remove(link)
 
     def handle_offer(self, link: Link, message: Message, size: int) -> str:

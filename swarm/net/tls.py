@@ -59,11 +59,6 @@ def _context(files: TlsFiles, protocol: int) -> ssl.SSLContext:
     return context
 
 
-def make_scratch() -> memoryview:
-    """Memory into which sockets are read. All channels of one event loop may share it: they take turns."""
-    return memoryview(bytearray(RECEIVE_BYTES))
-
-
 def _nothing() -> None:
     pass
 
@@ -312,6 +307,22 @@ class TlsChannel(asyncio.BufferedProtocol):
         if sock is not None:
             with contextlib.suppress(OSError):
                 sock.setsockopt(level, option, value)
+
+
+class ChannelFactory:
+    """Makes the channels of one peer. They share the memory that sockets are read into: they take turns."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        self.contexts = make_contexts(files)
+        self._scratch = memoryview(bytearray(RECEIVE_BYTES))
+
+    def dialed(self) -> TlsChannel:
+        """A channel for a call that this peer makes."""
+        return TlsChannel(self.contexts, dialed=True, scratch=self._scratch)
+
+    def listening(self, connected: Callable[[TlsChannel], None]) -> Callable[[], TlsChannel]:
+        """What makes channels for calls that others make; ``connected`` is told of each."""
+        return lambda: TlsChannel(self.contexts, dialed=False, scratch=self._scratch, connected=connected)
 
 
 def remote_address(transport: asyncio.BaseTransport) -> Address:

@@ -148,21 +148,7 @@ class Session:
 
     def statistics(self) -> SessionStatistics:
         """Where the link stands."""
-        traffic = self._traffic
-        return SessionStatistics(
-            state=self._state,
-            bytes_sent=traffic.bytes_sent,
-            bytes_received=traffic.bytes_received,
-            payload_sent=traffic.outbox.payload_sent,
-            payload_received=traffic.inbox.payload_received,
-            rtt=traffic.liveness.rtt,
-            rate_up=traffic.up_meter.rate,
-            rate_down=traffic.down_meter.rate,
-            since=self._since,
-            last_heard=traffic.liveness.last_heard,
-            sending=len(traffic.outbox),
-            receiving=len(traffic.inbox),
-        )
+        return self._traffic.statistics(state=self._state, since=self._since)
 
     def check(self) -> None:
         """Raise LocalError where an invariant is broken."""

@@ -12,6 +12,7 @@ from swarm.protocol.session_events import (
     Post,
     Probe,
     Sent,
+    SessionStatistics,
     Unwanted,
     Withdraw,
     Write,
@@ -119,6 +120,23 @@ class Traffic:
         """Forget all payloads, and give their memory back."""
         self.outbox.abandon()
         self.inbox.abandon_all()
+
+    def statistics(self, *, state: str, since: float) -> SessionStatistics:
+        """Where the link stands, with the session's state and the time at which it came up."""
+        return SessionStatistics(
+            state=state,
+            bytes_sent=self.bytes_sent,
+            bytes_received=self.bytes_received,
+            payload_sent=self.outbox.payload_sent,
+            payload_received=self.inbox.payload_received,
+            rtt=self.liveness.rtt,
+            rate_up=self.up_meter.rate,
+            rate_down=self.down_meter.rate,
+            since=since,
+            last_heard=self.liveness.last_heard,
+            sending=len(self.outbox),
+            receiving=len(self.inbox),
+        )
 
     def check(self) -> None:
         """Raise LocalError where an invariant is broken."""

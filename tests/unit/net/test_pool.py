@@ -3,8 +3,11 @@
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from swarm import clock as system
@@ -577,3 +580,39 @@ def test_babble_changes_nothing(tmp_path: Path, data: bytes) -> None:
             assert len(world.recorders["alice"].ups) == 1
 
     story(tmp_path)
+
+
+@scene
+async def test_a_call_that_is_answered_as_the_pool_closes_leaves_nothing(world: World) -> None:
+    async with world.pool("alice") as alice:
+        for delay in (0.01, 0.03, 0.05, 0.07, 0.09, 0.11):
+            async with world.pool("bob") as bob, asyncio.TaskGroup() as group:
+                call = group.create_task(try_to_dial(bob))
+                await asyncio.sleep(delay)
+                await bob.aclose("enough")
+            assert isinstance(call.result(), FailureError)
+        await asyncio.sleep(30.0)
+        assert world.network.connections() == ()
+        assert not alice.links
+
+
+async def try_to_dial(pool: Pool) -> object:
+    try:
+        return await pool.dial([ALICE])
+    except FailureError as error:
+        return error
+
+
+@scene
+async def test_an_observed_address_that_is_none_breaks_the_protocol(world: World) -> None:
+    async with world.pool("alice") as alice, world.pool("bob") as bob:
+        judge = alice.reception.judge
+
+        def lie(*args: Any, **named: Any) -> Any:
+            verdict = judge(*args, **named)
+            return replace(verdict, accept=msgspec.structs.replace(verdict.accept, observed="nonsense"))
+
+        alice.reception.judge = lie  # type: ignore[method-assign]
+        with pytest.raises(FailureError, match="broke the protocol: 'nonsense' is not an address"):
+            await bob.dial([ALICE])
+        assert not bob.links
