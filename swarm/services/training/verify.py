@@ -22,7 +22,7 @@ from swarm.services.training.arrays import to_array
 from swarm.services.training.author import PreparedJob
 from swarm.train.lockstep import Batch, LockstepJob, LockstepRun, run_lockstep
 from swarm.train.optimizer import to_manifest
-from swarm.train.reference import train_eagerly
+from swarm.train.reference import Batches, train_eagerly
 
 TOLERANCE: Final = 1e-5
 """Largest relative difference of a loss from PyTorch's (decision D5)."""
@@ -62,11 +62,12 @@ def verify(
 
     To be called on the device thread. Raises FailureError once ``cancelled`` says so.
     """
-    batches = _Batches(prepared, cancelled)
-    eager = train_eagerly(prepared.job, prepared.samples, batches=batches.train)
-    own = run_lockstep(_lockstep(prepared, batches), device)
+    own_job = lockstep_job(prepared, cancelled=cancelled)
+    eager = train_eagerly(prepared.job, prepared.samples, batches=_sampler(prepared, cancelled))
+    own = run_lockstep(own_job, device)
     differences = [
-        abs(ours - theirs) / abs(theirs) for ours, theirs in zip(trained.losses, eager.losses, strict=True)
+        abs(ours - theirs) / max(abs(theirs), 1e-30)
+        for ours, theirs in zip(trained.losses, eager.losses, strict=True)
     ]
     worst = int(np.argmax(differences))
     return Verification(
@@ -74,29 +75,21 @@ def verify(
     )
 
 
-class _Batches:
-    """The samples of every micro-batch; each look also asks whether to go on."""
+def lockstep_job(prepared: PreparedJob, *, cancelled: Callable[[], bool]) -> LockstepJob:
+    """``prepared`` for one process, on the same samples as in the swarm.
 
-    def __init__(self, prepared: PreparedJob, cancelled: Callable[[], bool]) -> None:
-        self._prepared = prepared
-        self._cancelled = cancelled
-
-    def train(self, step: int, micro_batch: int) -> NDArray[np.int64]:
-        if self._cancelled():
-            raise FailureError("the comparison was interrupted")
-        job = self._prepared.job
-        return indices(
-            len(self._prepared.samples[0]),
-            seed=job.seed,
-            step=step,
-            micro_batch=micro_batch,
-            micro_batch_size=job.micro_batch_size,
-            micro_batches=job.micro_batches,
-        )
-
-
-def _lockstep(prepared: PreparedJob, batches: _Batches) -> LockstepJob:
+    Its batches raise FailureError once ``cancelled`` says so.
+    """
     job, captured, held_out = prepared.job, prepared.captured, prepared.held_out
+    chosen = _sampler(prepared, cancelled)
+
+    def batch(step: int, micro_batch: int) -> Batch:
+        return _batch(captured.train, prepared.samples, chosen(step, micro_batch))
+
+    def held_out_batch(micro_batch: int) -> Batch:
+        which = held_out_indices(micro_batch, job.micro_batch_size)
+        return _batch(captured.evaluate, held_out or (), which)
+
     return LockstepJob(
         graph=captured.train,
         evaluation=captured.evaluate,
@@ -105,16 +98,29 @@ def _lockstep(prepared: PreparedJob, batches: _Batches) -> LockstepJob:
         micro_batches=job.micro_batches,
         steps=job.steps,
         seed=job.seed,
-        batch=lambda step, micro_batch: _batch(
-            captured.train, prepared.samples, batches.train(step, micro_batch)
-        ),
-        held_out=None
-        if held_out is None
-        else lambda micro_batch: _batch(
-            captured.evaluate, held_out, held_out_indices(micro_batch, job.micro_batch_size)
-        ),
+        batch=batch,
+        held_out=None if held_out is None else held_out_batch,
         held_out_batches=0 if held_out is None else held_out_batches(len(held_out[0]), job.micro_batch_size),
     )
+
+
+def _sampler(prepared: PreparedJob, cancelled: Callable[[], bool]) -> Batches:
+    """The samples of (step, micro-batch); each look also asks whether to go on."""
+    job = prepared.job
+
+    def chosen(step: int, micro_batch: int) -> NDArray[np.int64]:
+        if cancelled():
+            raise FailureError("the comparison was interrupted")
+        return indices(
+            len(prepared.samples[0]),
+            seed=job.seed,
+            step=step,
+            micro_batch=micro_batch,
+            micro_batch_size=job.micro_batch_size,
+            micro_batches=job.micro_batches,
+        )
+
+    return chosen
 
 
 def _batch(graph: Graph, samples: Sequence[Array], chosen: NDArray[np.int64]) -> Batch:

@@ -1,5 +1,6 @@
 """The live view redraws in place and leaves the terminal whole; the line view is sparing."""
 
+import asyncio
 import io
 import logging
 import sys
@@ -8,8 +9,11 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from peer.view import LOG_SECONDS, LineView, LiveView, make_view
+from peer import view
+from peer.view import LOG_SECONDS, LineView, LiveView, follow, make_view
 from swarm.log import configure
+from swarm.services import auxiliary
+from swarm.services.status.document import StatusDocument
 from swarm.testing.status import MOMENT, SampleSource, sample_status
 
 
@@ -27,44 +31,44 @@ class TestLines:
     """Where standard error is no terminal."""
 
     def test_a_state_is_told_once(self, source: SampleSource, caplog: pytest.LogCaptureFixture) -> None:
-        view = LineView()
+        lines_view = LineView()
         source.replace(waiting=None)
         [job] = source.document.jobs
         for state in ("waiting", "waiting", "loading", "loading", "done", "done"):
             source.replace(jobs=(msgspec.structs.replace(job, state=state),))
-            view.update(source.document, MOMENT)
+            lines_view.update(source.document, MOMENT)
         assert lines(caplog) == ["job", "job", "job"]
 
     def test_progress_is_told_every_few_seconds(
         self, source: SampleSource, caplog: pytest.LogCaptureFixture
     ) -> None:
-        view = LineView()
+        lines_view = LineView()
         source.replace(waiting=None)
         for half in range(int(LOG_SECONDS * 2 * 4)):
-            view.update(source.document, MOMENT + half / 2)
+            lines_view.update(source.document, MOMENT + half / 2)
         assert lines(caplog) == ["job"] + ["training"] * 4
 
     def test_a_new_reason_to_wait_is_told_once(
         self, source: SampleSource, caplog: pytest.LogCaptureFixture
     ) -> None:
-        view = LineView()
+        lines_view = LineView()
         source.replace(jobs=())
-        view.update(source.document, MOMENT)
-        view.update(source.document, MOMENT + 1)
+        lines_view.update(source.document, MOMENT)
+        lines_view.update(source.document, MOMENT + 1)
         source.replace(waiting=None)
-        view.update(source.document, MOMENT + 2)
+        lines_view.update(source.document, MOMENT + 2)
         source.replace(waiting=sample_status().waiting)
-        view.update(source.document, MOMENT + 3)
+        lines_view.update(source.document, MOMENT + 3)
         assert lines(caplog) == ["waiting", "waiting"]
 
     def test_jobs_that_are_forgotten_take_no_memory(self, source: SampleSource) -> None:
-        view = LineView()
+        lines_view = LineView()
         [job] = source.document.jobs
         for number in range(50):
             source.replace(jobs=(msgspec.structs.replace(job, id=f"{number:052d}"),))
-            view.update(source.document, MOMENT)
-            view.update(source.document, MOMENT + LOG_SECONDS * (number + 1))
-        assert len(view._states) == len(view._logged) == 1
+            lines_view.update(source.document, MOMENT)
+            lines_view.update(source.document, MOMENT + LOG_SECONDS * (number + 1))
+        assert len(lines_view._states) == len(lines_view._logged) == 1
 
 
 class TestLive:
@@ -76,8 +80,8 @@ class TestLive:
 
     def test_it_shows_the_running_job_and_the_status_address(self) -> None:
         console, file = self.console()
-        with LiveView(console, "http://127.0.0.1:5/") as view:
-            view.update(sample_status(), MOMENT)
+        with LiveView(console, "http://127.0.0.1:5/") as live:
+            live.update(sample_status(), MOMENT)
         text = file.getvalue()
         for part in (
             "lab",
@@ -93,8 +97,8 @@ class TestLive:
         console, file = self.console()
 
         def interrupted() -> None:
-            with LiveView(console, "") as view:
-                view.update(sample_status(), MOMENT)
+            with LiveView(console, "") as live:
+                live.update(sample_status(), MOMENT)
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
@@ -113,8 +117,8 @@ class TestLive:
         stderr = sys.stderr
         configure("info")
         try:
-            with LiveView(console, "") as view:
-                view.update(sample_status(), MOMENT)
+            with LiveView(console, "") as live:
+                live.update(sample_status(), MOMENT)
                 logging.getLogger("swarm.test").warning("a word in between")
             assert "a word in between" in file.getvalue()
             [handler] = root.handlers
@@ -127,3 +131,38 @@ class TestLive:
 def test_a_pipe_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     assert isinstance(make_view(""), LineView)
+
+
+class FaultySource(SampleSource):
+    """Fails now and then, and tells when it was looked at often enough."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks = 0
+        self.enough = asyncio.Event()
+
+    def status(self) -> StatusDocument:
+        self.looks += 1
+        if self.looks == 4:
+            self.enough.set()
+        if self.looks % 2:
+            raise ValueError("a bug in the view")
+        return super().status()
+
+
+async def test_a_bug_in_the_view_does_not_end_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view, "UPDATE_SECONDS", 0.0)
+    monkeypatch.setattr(auxiliary, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    source = FaultySource()
+    async with follow(source, "http://127.0.0.1:1/"):
+        await source.enough.wait()
+    assert source.looks >= 4
+
+
+async def test_the_view_ends_with_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    before = asyncio.all_tasks()
+    async with follow(SampleSource(), ""):
+        pass
+    assert asyncio.all_tasks() == before

@@ -1,0 +1,62 @@
+"""What ``swarm peer`` gives, and what it refuses before anybody is promised anything."""
+
+from pathlib import Path
+
+import pytest
+
+from bootstrap.commandline import run_program
+from bootstrap.hosting import enter_swarm
+from peer.commands.peer import _gift
+from peer.config import PeerOptions
+from peer.main import app
+from swarm.clock import wall
+from swarm.identity.authority import Authority
+from swarm.services.home import Home
+from swarm.train.device import find_device, memory_of
+
+LEAST = 2**20
+
+
+def test_half_of_what_is_free_is_given_unless_told_otherwise() -> None:
+    gift = _gift(PeerOptions(device="cpu"))
+    free = memory_of(find_device("cpu")).available
+    assert free // 3 < gift.memory < free * 2 // 3
+    assert (gift.accepts, gift.mine) == ("any", frozenset())
+    assert _gift(PeerOptions(device="cpu", memory=LEAST)).memory == LEAST
+
+
+def test_mine_are_the_jobs_of_the_homes_here(tmp_path: Path) -> None:
+    authority = Authority.create("lab", public=False, now=wall())
+    invite = authority.issue(label="me", now=wall()).encode()
+    own = {enter_swarm(Home(tmp_path, name), invite).peer for name in ("author", "laptop")}
+    Home(tmp_path, "empty").folder.mkdir()
+    gift = _gift(PeerOptions(home=tmp_path, device="cpu", memory=LEAST, jobs="mine"))
+    assert gift.mine == own
+    assert _gift(PeerOptions(home=tmp_path, device="cpu", memory=LEAST, jobs="k3vq")).accepts == "k3vq"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--memory", "0"), "give --memory a size"),
+        (("--memory", "1PiB"), "is more than cpu has"),
+        (("--memory", "6G"), "'--memory'"),
+        (("--disk", "much"), "'--disk'"),
+        (("--device", "tpu"), "--device tpu"),
+        (("--jobs", "some!"), "neither any nor mine"),
+        (("--listen", "here"), "is in no swarm yet"),
+        (("--listen", "a:b"), "'--listen'"),
+        (("--advertise", ":7423"), "'--advertise'"),
+        (("--status", "::1"), "'--status'"),
+        (("--invite", "nonsense"), "neither an invite"),
+    ],
+)
+def test_misuse_is_one_line_and_leaves_nothing_in_the_swarm(
+    tmp_path: Path, words: tuple[str, str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    device = () if words[0] == "--device" else ("--device", "cpu")
+    assert run_program(app, "swarm", ["peer", *device, *words, "--home", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "peer" / "identity.json").exists()
