@@ -93,8 +93,11 @@ class Driver:
             self._soon.cancel()
             self._soon = None
         try:
-            busy = self._pull() | self._push()
-            self._keep_time()
+            busy = self._pull()
+            if self._clock.elapsed() >= self._session.deadline:
+                self._feed(Tick())
+            busy |= self._push()
+            self._arm()
         except Exception as error:  # noqa: BLE001 - the link boundary: `run` raises it
             self._over.set_exception(error)
             return
@@ -133,10 +136,8 @@ class Driver:
             channel.limit_unsent(self._unsent_limit)
         return False
 
-    def _keep_time(self) -> None:
-        """Tick if it is time, and see to it that the next deadline is not missed. The timer may be early."""
-        if self._clock.elapsed() >= self._session.deadline:
-            self._feed(Tick())
+    def _arm(self) -> None:
+        """See to it that the next deadline is not missed. The one timer there is may fire early."""
         deadline = self._session.deadline
         if self._ended or (self._timer is not None and self._timer_due <= deadline):
             return

@@ -167,6 +167,16 @@ def test_the_system_is_told_how_much_it_may_hold() -> None:
     play(scene)
 
 
+def test_a_silent_peer_is_asked_for_a_sign_of_life_when_its_heartbeat_is_due() -> None:
+    async def scene(stage: Stage, clock: ManualClock, _: "asyncio.Task[None]") -> None:
+        stage.channel.sent.clear()
+        await asyncio.sleep(3.1)
+        assert bytes(stage.channel.sent[:12]) == frames.ping_frame(bytes(8))[:12]
+        assert len(stage.channel.sent) == len(frames.ping_frame(bytes(8)))
+
+    play(scene)
+
+
 def test_time_passes_without_bytes() -> None:
     async def scene(stage: Stage, clock: ManualClock, running: "asyncio.Task[None]") -> None:
         start = clock.elapsed()
