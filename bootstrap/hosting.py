@@ -113,7 +113,7 @@ async def _serve_status(
     access = Access(loopback=is_loopback(listen.host), read=home.status_token(), control=lock.control)
     server = StatusServer(source, host=listen.host, port=listen.port, access=access)
     await stack.enter_async_context(server)
-    lock.announce(server.url)
+    lock.announce(server.url, role=source.status().peer.role)
     if not access.loopback:
         say(f"the status page needs the token in {home.folder / 'status-token'}")
     return server

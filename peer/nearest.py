@@ -5,15 +5,10 @@ from typing import Final
 
 from swarm.services.home import Running
 
-_PREFERRED: Final = ("author", "peer", "bootstrap")
-"""Beginnings of names in the order of preference: the nearer to the jobs, the more a node has heard."""
+_PREFERRED: Final = ("author", "peer", "bootstrap", "")
+"""Roles in the order of preference: the nearer to the jobs, the more a node has heard of them."""
 
 
 def nearest(nodes: Sequence[Running]) -> Running:
-    """The one that knows most of jobs, judged by its name."""
-    return min(nodes, key=_preference)
-
-
-def _preference(node: Running) -> tuple[int, str]:
-    fits = (rank for rank, beginning in enumerate(_PREFERRED) if node.name.startswith(beginning))
-    return next(fits, len(_PREFERRED)), node.name
+    """The one that knows most of jobs, judged by its role; the first by name among equals."""
+    return min(nodes, key=lambda node: (_PREFERRED.index(node.role), node.name))

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
-from typing import Final
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -48,10 +50,18 @@ async def _once(options: StatusOptions) -> None:
 
 
 async def _watch(options: StatusOptions) -> None:
-    """Redraw, through restarts of the node: its address is looked up again every time."""
-    with Live(console=Console(), auto_refresh=False, vertical_overflow="crop") as live:
+    """Show again and again, through restarts of the node: its address is looked up every time.
+
+    On a terminal in place, elsewhere one status after the other.
+    """
+    console = Console()
+    with contextlib.ExitStack() as stack:
+        show: Callable[[RenderableType], Any] = console.print
+        if console.is_terminal:
+            live = stack.enter_context(Live(console=console, auto_refresh=False, vertical_overflow="crop"))
+            show = partial(live.update, refresh=True)
         while True:
-            live.update(await _look(options), refresh=True)
+            show(await _look(options))
             await asyncio.sleep(WATCH_SECONDS)
 
 

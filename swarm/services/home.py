@@ -37,6 +37,8 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     started: float
     """When the process was made, wall seconds, as the system says."""
+    role: str
+    """What it does in the swarm (``peer``, ``bootstrap``, ``author``); empty until it is known."""
     status_url: str
     """Empty until its status endpoint listens."""
     control: str
@@ -87,7 +89,7 @@ class Home:
             if not try_lock(descriptor):
                 raise FailureError(self._in_use())
             lock = HomeLock(self)
-            lock.announce("")
+            lock.announce()
             try:
                 yield lock
             finally:
@@ -122,12 +124,13 @@ class HomeLock:
         self.home = home
         self.control = secrets.token_urlsafe(32)
 
-    def announce(self, status_url: str) -> None:
-        """Tell other programs of this user where this process listens."""
+    def announce(self, status_url: str = "", *, role: str = "") -> None:
+        """Tell other programs of this user what this process is, and where it listens."""
         said = Running(
             name=self.home.name,
             pid=os.getpid(),
             started=psutil.Process().create_time(),
+            role=role,
             status_url=status_url,
             control=self.control,
         )

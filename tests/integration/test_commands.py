@@ -324,3 +324,19 @@ def test_no_process_is_left_behind(shell: Shell) -> None:
     family = psutil.Process(node.pid).children(recursive=True)
     interrupt(node)
     assert not [process for process in family if process.is_running()]
+
+
+def test_watching_goes_on_through_a_restart_until_it_is_interrupted(shell: Shell) -> None:
+    node, invite = shell.bootstrap()
+    watch = shell.start("peer", "status", "--watch")
+    assert watch.stdout is not None
+    assert watch.stdout.readline().startswith("swarm lab  bootstrap bootstrap")
+    interrupt(node)
+    while not watch.stdout.readline().startswith("no node runs in"):
+        pass
+    shell.start("bootstrap", "--listen", LOOPBACK)
+    while not watch.stdout.readline().startswith("swarm lab  bootstrap bootstrap"):
+        pass
+    assert invite
+    assert interrupt(watch) < 5
+    assert watch.returncode == 0

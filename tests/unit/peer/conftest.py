@@ -18,7 +18,7 @@ StatusNode = Callable[..., AbstractContextManager[str]]
 
 @contextmanager
 def _status_node(
-    home: Home | None, *, loopback: bool = True, source: StatusSource | None = None
+    home: Home | None, *, loopback: bool = True, source: StatusSource | None = None, role: str = "peer"
 ) -> Iterator[str]:
     """A status endpoint in a thread of its own, announced in ``home``."""
     ready = threading.Event()
@@ -42,7 +42,7 @@ def _status_node(
         thread.start()
         assert ready.wait(30)
         if lock is not None:
-            lock.announce(urls[0])
+            lock.announce(urls[0], role=role)
         try:
             yield urls[0]
         finally:

@@ -93,7 +93,7 @@ def test_without_an_author_any_node_of_the_home_serves(
     tmp_path: Path, node: StatusNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = SampleSource()
-    with node(Home(tmp_path, "peer2"), source=source), node(Home(tmp_path, "bootstrap")):
+    with node(Home(tmp_path, "b"), source=source), node(Home(tmp_path, "a"), role="bootstrap"):
         assert swarm(tmp_path, "cancel", "jj") == 0
     assert source.commands == [("cancel", "jj")]
     capsys.readouterr()

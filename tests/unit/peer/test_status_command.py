@@ -42,10 +42,14 @@ def test_json_is_the_endpoints_document(
 def test_of_several_nodes_the_nearest_to_the_job_answers(
     node: StatusNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with node(Home(tmp_path, "bootstrap")), node(Home(tmp_path, "author")), node(Home(tmp_path, "peer1")):
+    with (
+        node(Home(tmp_path, "a"), role="bootstrap"),
+        node(Home(tmp_path, "c"), role="author"),
+        node(Home(tmp_path, "b"), role="peer"),
+    ):
         assert swarm("--home", str(tmp_path)) == 0
-        assert capsys.readouterr().err == "also running here: bootstrap, peer1 (ask one with --name)\n"
-        assert swarm("--home", str(tmp_path), "--name", "peer1") == 0
+        assert capsys.readouterr().err == "also running here: a, b (ask one with --name)\n"
+        assert swarm("--home", str(tmp_path), "--name", "b") == 0
         assert capsys.readouterr().err == ""
 
 

@@ -20,11 +20,11 @@ def test_where_space_is_short_only_folded_columns_give_way() -> None:
 
 
 def test_the_node_nearest_to_the_jobs_is_asked() -> None:
-    nodes = [
-        Running(name=name, pid=1, started=0.0, status_url="x", control="")
-        for name in ("bootstrap", "other", "peer2", "peer1")
-    ]
-    assert nearest(nodes).name == "peer1"
-    assert nearest(nodes[:2]).name == "bootstrap"
-    author = Running(name="author", pid=1, started=0.0, status_url="x", control="")
-    assert nearest([*nodes, author]).name == "author"
+    def running(name: str, role: str) -> Running:
+        return Running(name=name, pid=1, started=0.0, role=role, status_url="x", control="")
+
+    door, first, second = running("a", "bootstrap"), running("b", "peer"), running("c", "peer")
+    assert nearest([door, second, first]) is first
+    assert nearest([running("z", ""), door]) is door
+    author = running("z", "author")
+    assert nearest([door, first, author]) is author

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from swarm.services.home import Home
 with Home(Path(sys.argv[1]), sys.argv[2]).lock() as lock:
-    lock.announce("http://127.0.0.1:9/")
+    lock.announce("http://127.0.0.1:9/", role="peer")
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -98,7 +98,12 @@ def test_a_reused_process_id_is_not_taken_for_the_owner(tmp_path: Path) -> None:
     home.folder.mkdir()
     me = psutil.Process()
     said = Running(
-        name="peer", pid=me.pid, started=me.create_time() - 100, status_url="http://127.0.0.1:1/", control="x"
+        name="peer",
+        pid=me.pid,
+        started=me.create_time() - 100,
+        role="peer",
+        status_url="http://127.0.0.1:1/",
+        control="x",
     )
     (home.folder / "running.json").write_bytes(msgspec.json.encode(said))
     assert home.running() is None
