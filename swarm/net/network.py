@@ -1,7 +1,6 @@
 """Sockets: connecting and listening, behind the interface that the in-memory network has too."""
 
 import asyncio
-import contextlib
 import errno
 import os
 import socket
@@ -11,6 +10,7 @@ from typing import Final, Protocol
 
 from swarm.errors import FailureError, LinkLostError
 from swarm.net.address import Address
+from swarm.net.connecting import Target, connect_first
 from swarm.net.tls import reason_of
 
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
@@ -58,22 +58,20 @@ class SystemNetwork:
     """TCP of this machine."""
 
     async def connect(self, address: Address, factory: ProtocolFactory) -> None:
-        """Try all numeric addresses of the host, in the system's order."""
+        """Try all numeric addresses of the host, and take the first that answers."""
         loop = asyncio.get_running_loop()
         try:
             found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             reason = reason_of(error) if isinstance(error, OSError) else "not a host name"
             raise LinkLostError(f"does not exist: there is no host {address.host} ({reason})") from None
-        reasons: dict[str, None] = {}
-        for family, _, _, _, target in found:
-            try:
-                await loop.create_connection(factory, _numeric(target), address.port, family=family)
-            except OSError as error:
-                reasons[_why_not_connected(error)] = None
-            else:
-                return
-        raise LinkLostError(", ".join(reasons))
+        targets = [Target(family, target) for family, _, _, _, target in found]
+        sock = await connect_first(targets)
+        try:
+            await loop.create_connection(factory, sock=sock)
+        except BaseException:
+            sock.close()
+            raise
 
     async def listen(self, host: str, port: int, factory: ProtocolFactory) -> Listener:
         """Bind every address of ``host`` with one port."""
@@ -107,12 +105,6 @@ class _SystemListener:
         """Take no more connections."""
         for server in self._servers:
             server.close()
-
-
-def _numeric(target: tuple[object, ...]) -> str:
-    """The host of a socket address, with its zone where it has one."""
-    host = str(target[0])
-    return f"{host}%{target[3]}" if len(target) == 4 and target[3] and "%" not in host else host
 
 
 async def _hosts(host: str) -> list[tuple[socket.AddressFamily, str]]:
@@ -191,14 +183,3 @@ def _why_not_bound(error: OSError, host: str, port: int) -> FailureError:
     if error.errno == errno.EADDRNOTAVAIL:
         return FailureError(f"{host} is no address of this machine: give --listen HOST:PORT with one that is")
     return FailureError(f"cannot listen on {where} ({reason_of(error)}): give --listen HOST:PORT")
-
-
-def _why_not_connected(error: OSError) -> str:
-    with contextlib.suppress(KeyError):
-        return {
-            errno.ECONNREFUSED: "does not listen (connection refused)",
-            errno.EHOSTUNREACH: "cannot be reached (host unreachable)",
-            errno.ENETUNREACH: "cannot be reached (network unreachable)",
-            errno.ETIMEDOUT: "did not answer",
-        }[error.errno or 0]
-    return f"cannot be reached ({reason_of(error)})"
