@@ -6,16 +6,19 @@ option.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Final
 
 import typer
 
 from bootstrap.commandline import parsed_by
 from bootstrap.options import DebugOption, HomeOptions, JsonOption, NodeOptions, ServingOptions
 from bootstrap.values import parse_duration, parse_reachable, parse_size
+from swarm.errors import MisuseError
 from swarm.net.address import Address
 
 WEEK: Final = 7 * 86400
+MODELS: Final = ("gpt", "resnet")
+"""The examples that the demo can train."""
 
 _SwarmArgument = Annotated[str, typer.Argument(metavar="NAME", help="The swarm's name.", show_default=False)]
 _JobArgument = Annotated[
@@ -37,6 +40,13 @@ _BootstrapOption = Annotated[
 def parse_expiry(text: str) -> int:
     """A duration in seconds, or 0 for ``never``."""
     return 0 if text.strip().lower() == "never" else parse_duration(text)
+
+
+def parse_model(text: str) -> str:
+    """The name of one of the demo's models."""
+    if text not in MODELS:
+        raise MisuseError(f"{text!r} is not a model of the demo: there are {' and '.join(MODELS)}")
+    return text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,8 +283,12 @@ class DemoOptions:
         ),
     ] = None
     model: Annotated[
-        Literal["gpt", "resnet"],
-        typer.Option(help="A GPT on English text, or a ResNet with BatchNorm on pictures of digits."),
+        str,
+        typer.Option(
+            parser=parsed_by(parse_model),
+            metavar="gpt|resnet",
+            help="A GPT on English text, or a ResNet with BatchNorm on pictures of digits.",
+        ),
     ] = "gpt"
     verify: Annotated[
         bool,
