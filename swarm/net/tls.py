@@ -262,8 +262,7 @@ class TlsChannel(asyncio.BufferedProtocol):
                 raise self._ended from None
             return False
         except ssl.SSLError as error:
-            self._fail(error)
-            raise explain(error) from None
+            raise self._fail(error) from None
         self._flush()
         return True
 
@@ -290,12 +289,13 @@ class TlsChannel(asyncio.BufferedProtocol):
             self._incoming.write_eof()
         self.wake()
 
-    def _fail(self, error: ssl.SSLError) -> None:
-        """TLS cannot go on; what it says to the other side about that still goes out."""
+    def _fail(self, error: ssl.SSLError) -> RemoteError:
+        """TLS cannot go on; what it says to the other side about that still goes out. Returns why."""
         self._flush()
         if self._ended is None:
             eof = isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError)
             self._ended = self._lost if eof and self._lost is not None else explain(error)
+        return self._ended
 
     def _flush(self) -> None:
         if self._transport is not None and self._outgoing.pending:
