@@ -201,8 +201,7 @@ class TlsChannel(asyncio.BufferedProtocol):
                     raise ssl.SSLZeroReturnError
                 count += cast("int", got)
         except ssl.SSLWantReadError:
-            if self._lost is not None:
-                self._ended = self._ended or self._lost
+            pass
         except ssl.SSLError as error:
             self._fail(error)
         if self._outgoing.pending:
@@ -257,9 +256,6 @@ class TlsChannel(asyncio.BufferedProtocol):
             self._ssl.do_handshake()
         except ssl.SSLWantReadError:
             self._flush()
-            if self._lost is not None:
-                self._ended = self._ended or self._lost
-                raise self._ended from None
             return False
         except ssl.SSLError as error:
             raise self._fail(error) from None
@@ -285,8 +281,7 @@ class TlsChannel(asyncio.BufferedProtocol):
 
     def _lose(self, error: RemoteError) -> None:
         self._lost = self._lost or error
-        with contextlib.suppress(ssl.SSLError):
-            self._incoming.write_eof()
+        self._incoming.write_eof()  # what is read then ends in an error, once all that came is read
         self.wake()
 
     def _fail(self, error: ssl.SSLError) -> RemoteError:
