@@ -46,8 +46,8 @@ def is_hopeless(table: StageTable, offers: Sequence[PeerOffer]) -> bool:
     """Whether sums alone show that these offers cannot hold the job, in any order and split anyhow."""
     if not offers:
         return True
-    piece = _largest_piece(table)
-    too_large = _alone(table, piece, piece + 1) > max(offer.memory for offer in offers)
+    _, needed = _largest_piece(table)
+    too_large = needed > max(offer.memory for offer in offers)
     return too_large or _alone(table, 0, table.places - 1) > sum(offer.memory for offer in offers)
 
 
@@ -57,11 +57,11 @@ def capacity_error(table: StageTable, workload: Workload, offers: Sequence[PeerO
         return CapacityError("no peer offers memory to the job: start peers, or raise their --memory")
     total, largest = sum(offer.memory for offer in offers), max(offer.memory for offer in offers)
     count, micro_batches = len(offers), workload.micro_batches
-    piece = _largest_piece(table)
-    if _alone(table, piece, piece + 1) > largest:
+    piece, needed = _largest_piece(table)
+    if needed > largest:
         return CapacityError(
             f"{_piece_name(table, workload.graph, piece)} cannot be split and needs "
-            f"{format_bytes(_alone(table, piece, piece + 1))}, but the largest of {_peers(count)} offers "
+            f"{format_bytes(needed)}, but the largest of {_peers(count)} offers "
             f"{format_bytes(largest)}: raise --memory, or make the micro-batches smaller"
         )
     alone = _alone(table, 0, table.places - 1)
@@ -87,10 +87,19 @@ def _alone(table: StageTable, start: int, end: int) -> int:
     return math.ceil(float(table.fixed[number] + table.held[number]))
 
 
-def _largest_piece(table: StageTable) -> int:
-    """The place after which the neediest part without a place inside begins."""
-    pieces = table.ends == table.starts + 1
-    return int(np.argmax((table.fixed + table.held)[pieces]))
+def _largest_piece(table: StageTable) -> tuple[int, int]:
+    """The neediest part without a place inside: the place where it begins, and bytes that it takes for sure.
+
+    Those are what the cheapest of all stages around it needs: a longer stage can need less than a shorter
+    one, where what crosses its ends is smaller.
+    """
+    costs = np.full((table.places, table.places), math.inf)
+    costs[table.starts, table.ends] = table.fixed + table.held
+    from_end = np.minimum.accumulate(costs[:, ::-1], axis=1)[:, ::-1]
+    around = np.minimum.accumulate(from_end, axis=0)
+    needed = around[np.arange(table.places - 1), np.arange(1, table.places)]
+    place = int(np.argmax(needed))
+    return place, math.ceil(float(needed[place]))
 
 
 def _piece_name(table: StageTable, graph: Graph, place: int) -> str:

@@ -115,9 +115,24 @@ def test_operators_that_stay_together_are_named_as_one_part(sketch, sgd: Optimiz
     sketch.op("sum.default", [c], trained=False)
     sketch.update(mean, c)
     assert sentence(workload(sketch.graph(), sgd), offers(3000)).startswith(
-        "the part of 2 operators that begins with mul.Tensor in norm cannot be split and needs 14.1 KiB, "
+        "the part of 2 operators that begins with mul.Tensor in norm cannot be split and needs 12.5 KiB, "
         "but the largest of 1 peer offers 2.9 KiB"
     )
+
+
+@pytest.mark.parametrize("peers", [1, 2, 3])
+def test_a_part_that_needs_less_together_with_its_neighbours_is_not_hopeless(
+    sketch, adamw: Optimizer, peers: int
+):
+    x = sketch.leaf("input", 8, 4)
+    wide = sketch.op("linear.default", [x, sketch.leaf("parameter", 4096, 4)], 8, 4096)
+    cube = sketch.op("pow.Tensor_Scalar", [wide], 8, 4096)
+    narrow = sketch.op("linear.default", [cube, sketch.leaf("parameter", 4, 4096)], 8, 4)
+    again = sketch.op("linear.default", [narrow, sketch.leaf("parameter", 512, 4)], 8, 512)
+    sketch.op("sum.default", [again], path="loss")
+    work = workload(sketch.graph(), adamw)
+    each = memory_for_peers(work, peers)
+    assert not is_hopeless(stage_table(work.graph, adamw), offers(*[each] * peers))
 
 
 def test_enough_together_that_still_does_not_fit_is_told_with_what_each_needs(sketch, adamw: Optimizer):
