@@ -231,7 +231,7 @@ class PeerOptions(ServingOptions):
         str,
         typer.Option(
             metavar="any|mine|JOB",
-            help="Which jobs to work for: any, those of the people this invite is for, or one by its id.",
+            help="Which jobs to work for: any, mine (published from this home folder), or one by its id.",
         ),
     ] = "any"
 

@@ -14,7 +14,7 @@ from peer.view import follow
 from swarm.clock import SystemClock
 from swarm.errors import FailureError, MisuseError
 from swarm.identity.membership import Identity
-from swarm.ids import PeerId, short
+from swarm.ids import short
 from swarm.schedule.units import format_bytes
 from swarm.services.home import Home, node_names
 
@@ -52,19 +52,23 @@ def _gift(options: PeerOptions) -> "Gift":
         raise MisuseError(
             f"--memory {format_bytes(memory)} is more than {device} has ({format_bytes(has.total)})"
         )
-    mine = _own_peers(options.base) if options.jobs == "mine" else frozenset()
-    return Gift(device=device, memory=memory, accepts=options.jobs, mine=mine)
+    return Gift(device=device, memory=memory, accepts=options.jobs, mine=OwnPeers(options.base))
 
 
-def _own_peers(base: Path) -> frozenset[PeerId]:
-    """The peers of all homes under ``base``: whose jobs ``--jobs mine`` means."""
-    found: set[PeerId] = set()
-    for name in node_names(base):
-        try:
-            found.add(Identity.load(base / name).peer)
-        except FailureError:
-            continue
-    return frozenset(found)
+class OwnPeers:
+    """The peers of all homes under ``base``, looked up when asked: an author may train from here later."""
+
+    def __init__(self, base: Path) -> None:
+        self._base = base
+
+    def __contains__(self, peer: object) -> bool:
+        for name in node_names(self._base):
+            try:
+                if Identity.load(self._base / name).peer == peer:
+                    return True
+            except FailureError:
+                continue
+        return False
 
 
 def _make(options: PeerOptions, gift: "Gift", home: Home, identity: Identity) -> "TrainingNode":

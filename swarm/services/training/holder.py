@@ -1,6 +1,7 @@
 """The stages this peer holds: offers memory to jobs, loads what plans give it, lets go when a job ends."""
 
 import asyncio
+from collections.abc import Container
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -61,8 +62,8 @@ class HolderConfig:
     """Bytes for stages."""
     accepts: str = "any"
     """Which jobs it offers itself to: ``any``, ``mine``, or the beginning of one job's id."""
-    mine: frozenset[PeerId] = frozenset()
-    """Authors whose jobs are ``mine``."""
+    mine: Container[PeerId] = frozenset()
+    """Authors whose jobs are ``mine``; asked for each job, since an author may come later."""
 
 
 class Holder(Service):

@@ -1,5 +1,6 @@
 """A node with torch: one that holds stages, or publishes jobs, or writes trained weights."""
 
+from collections.abc import Container
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -29,8 +30,8 @@ class Gift:
     """Bytes for stages."""
     accepts: str = "any"
     """Which jobs: ``any``, ``mine``, or the beginning of one job's id."""
-    mine: frozenset[PeerId] = frozenset()
-    """Authors whose jobs are ``mine``."""
+    mine: Container[PeerId] = frozenset()
+    """Authors whose jobs are ``mine``; asked for each job, since an author may come later."""
 
 
 def capabilities(gift: Gift) -> Capabilities:
