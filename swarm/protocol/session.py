@@ -43,7 +43,7 @@ from swarm.protocol.session_receiving import Control
 from swarm.protocol.session_traffic import Traffic
 from swarm.wire.frames import CloseCode, Kind, close_frame, decode_sentence, message_frame, printable
 from swarm.wire.messages.base import Message
-from swarm.wire.messages.hello import Accept, Hello, Leave, Refusal
+from swarm.wire.messages.hello import Accept, Hello, Refusal
 from swarm.wire.messages.registry import decode_message
 
 State = Literal["greeting", "up", "closing", "ended"]
@@ -205,8 +205,6 @@ class Session:
                     raise RemoteProtocolError("a refusal after the hello was accepted")
                 sentence = printable(message.sentence)
                 return self._finish(End(by="them", code=message.code, sentence=sentence, refusal=True))
-            case Leave():
-                return [Deliver(Leave(reason=printable(message.reason)), _EMPTY)]
             case _:
                 return [Deliver(message, _EMPTY)]
 

@@ -38,7 +38,6 @@ SAMPLES: list[Message] = [
     ),
     hello.Accept(version=1, observed="198.51.100.7:40000", admission=b"", epoch=2, epoch_key=bytes(32)),
     hello.Refusal(code="invite-expired", sentence="your invite had to be used by yesterday"),
-    hello.Leave(reason="its user ended it"),
     jobs.JobAnnounce(manifest=b"manifest"),
     jobs.JobCancel(cancellation=b"cancellation"),
     jobs.JobFollow(job=JOB, since=12),

@@ -1,6 +1,6 @@
 """Flow: entering. Both sides of a new link send ``Hello``; each answers with ``Accept`` or ``Refusal``.
 
-A link is up once both have accepted. ``Leave`` announces that the sender drains and goes.
+A link is up once both have accepted; it ends with a CLOSE frame that says why.
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -99,10 +99,3 @@ class Refusal(Message, frozen=True, kw_only=True):
     NUMBER: ClassVar[int] = 3
     code: RefusalCode
     sentence: Sentence
-
-
-class Leave(Message, frozen=True, kw_only=True):
-    """The sender drains and goes; its link closes next."""
-
-    NUMBER: ClassVar[int] = 4
-    reason: Sentence

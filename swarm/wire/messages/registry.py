@@ -15,7 +15,6 @@ MESSAGES: Final[dict[int, type[Message]]] = {
         hello.Hello,
         hello.Accept,
         hello.Refusal,
-        hello.Leave,
         jobs.JobAnnounce,
         jobs.JobCancel,
         jobs.JobFollow,

@@ -25,7 +25,6 @@ from swarm.testing.pools import Pools, Recorder
 from swarm.wire.limits import MAX_HANDSHAKES_PER_ADDRESS
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.blocks import BlockMissing, BlockReply, BlockRequest
-from swarm.wire.messages.hello import Leave
 
 ALICE, BOB = "alice:7423", "bob:7423"
 LATENCY = 0.02
@@ -394,15 +393,6 @@ async def test_an_idle_link_stays_up(world: World) -> None:
         await asyncio.sleep(3 * 3600.0)
         assert link.end is None
         assert world.recorders["alice"].downs == world.recorders["bob"].downs == []
-
-
-@scene
-async def test_leave_is_a_message_like_others(world: World) -> None:
-    async with world.pool("alice"), world.pool("bob") as bob:
-        link = await bob.dial([ALICE])
-        link.post(Leave(reason="draining"))
-        await world.recorders["alice"].until(lambda r: bool(r.messages))
-        assert world.recorders["alice"].messages == [(Leave(reason="draining"), b"")]
 
 
 # Restarts and second copies.
