@@ -53,7 +53,7 @@ class _LineFormatter(logging.Formatter):
         fields: dict[str, Any] = getattr(record, _FIELDS, {})
         moment = self.formatTime(record, "%H:%M:%S")
         tail = "".join(f" {key}={_shown(value)}" for key, value in fields.items())
-        line = f"{moment} {record.levelname.lower():<7} {record.getMessage()}{tail}"
+        line = _visible(f"{moment} {record.levelname.lower():<7} {record.getMessage()}{tail}")
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
@@ -73,6 +73,11 @@ class _JsonFormatter(logging.Formatter):
         return json.dumps(
             head | {key: value for key, value in fields.items() if key not in head}, default=str
         )
+
+
+def _visible(text: str) -> str:
+    """``text`` in one line: what others say may be in it, and must not move the reader's cursor."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
 def _shown(value: Any) -> str:

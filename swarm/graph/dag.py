@@ -18,10 +18,10 @@ from swarm.errors import RemoteProtocolError
 from swarm.ids import OperatorIndex, ValueId
 from swarm.wire.limits import MAX_OPERATORS
 from swarm.wire.tensors import FLOATING, ITEM_BYTES, DType, Sizes
+from swarm.wire.text import Name, Place
 
 FORMAT: Final = 1
 
-Name = Annotated[str, Meta(min_length=1, max_length=1000)]
 Index = Annotated[int, Meta(ge=0, lt=2**31)]
 
 
@@ -110,8 +110,8 @@ class Operator(Struct, frozen=True, array_like=True, forbid_unknown_fields=True)
     args: Annotated[tuple[Argument, ...], Meta(max_length=64)]
     kwargs: Annotated[tuple[tuple[Name, Argument], ...], Meta(max_length=64)]
     outputs: Annotated[tuple[Annotated[int, Meta(ge=-1, lt=2**31)], ...], Meta(min_length=1, max_length=4096)]
-    path: Annotated[str, Meta(max_length=1000)]
-    source: Annotated[str, Meta(max_length=1000)]
+    path: Place
+    source: Place
     random: bool
 
 

@@ -41,10 +41,11 @@ from swarm.protocol.session_greeting import Greeting
 from swarm.protocol.session_meters import HEARTBEAT_SECONDS
 from swarm.protocol.session_receiving import Control
 from swarm.protocol.session_traffic import Traffic
-from swarm.wire.frames import CloseCode, Kind, close_frame, decode_sentence, message_frame, printable
+from swarm.wire.frames import CloseCode, Kind, close_frame, decode_sentence, message_frame
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.hello import Accept, Hello, Refusal
 from swarm.wire.messages.registry import decode_message
+from swarm.wire.text import printable
 
 State = Literal["greeting", "up", "closing", "ended"]
 
@@ -203,8 +204,9 @@ class Session:
             case Refusal():
                 if self.greeting.accept is not None:
                     raise RemoteProtocolError("a refusal after the hello was accepted")
-                sentence = printable(message.sentence)
-                return self._finish(End(by="them", code=message.code, sentence=sentence, refusal=True))
+                return self._finish(
+                    End(by="them", code=message.code, sentence=message.sentence, refusal=True)
+                )
             case _:
                 return [Deliver(message, _EMPTY)]
 

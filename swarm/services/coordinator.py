@@ -51,6 +51,7 @@ from swarm.wire.messages.coordination import (
 from swarm.wire.messages.jobs import JobFollow, JobNotice, JobProgress
 from swarm.wire.records.blobs import TensorBlob
 from swarm.wire.records.manifest import blobs_of
+from swarm.wire.text import printable
 
 PROGRESS_SECONDS: Final = 2.0
 """How often members that do not follow a job hear how far it is."""
@@ -295,7 +296,7 @@ def _notice(job: Job) -> JobNotice:
     return JobNotice(
         job=job.id,
         state=job.state,
-        sentence=job.sentence,
+        sentence=printable(job.sentence),
         since=job.since,
         until=job.until,
         step=job.step,

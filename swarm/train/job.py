@@ -183,8 +183,8 @@ def _check_patience(value: object) -> None:
 
 
 def _check_name(value: object) -> None:
-    if not isinstance(value, str) or len(value) > MAX_NAME_LENGTH:
-        raise MisuseError(f"name is a text of at most {MAX_NAME_LENGTH} characters")
+    if not isinstance(value, str) or len(value) > MAX_NAME_LENGTH or not value.isprintable():
+        raise MisuseError(f"name is one printable line of at most {MAX_NAME_LENGTH} characters")
 
 
 def _kind(value: object) -> str:

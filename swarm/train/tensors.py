@@ -7,8 +7,8 @@ import torch
 from swarm.compress.layout import DTYPES, travels
 from swarm.errors import LocalError, RemoteProtocolError, TrainingError
 from swarm.graph.dag import Value
-from swarm.wire.frames import printable
 from swarm.wire.tensors import TensorHeader, check_header
+from swarm.wire.text import printable
 
 LONGEST_SHOWN: Final = 300
 """Characters of a graph's text in one of our sentences, which have at most a thousand."""

@@ -40,6 +40,7 @@ from swarm.wire.limits import (
 )
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.registry import MESSAGES, encode_message
+from swarm.wire.text import printable
 
 HEADER_BYTES: Final = 12
 TOKEN_BYTES: Final = 8
@@ -189,11 +190,6 @@ def decode_sentence(body: Buffer) -> str:
         return printable(str(body, "utf-8"))
     except UnicodeDecodeError:
         raise RemoteProtocolError("a sentence is not UTF-8") from None
-
-
-def printable(text: str) -> str:
-    """One line of at most MAX_SENTENCE_LENGTH characters, with nothing that moves a terminal's cursor."""
-    return "".join(c if c.isprintable() else " " for c in text[:MAX_SENTENCE_LENGTH])
 
 
 def message_frame(message: Message) -> bytes:

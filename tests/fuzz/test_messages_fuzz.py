@@ -1,6 +1,7 @@
 """Parsers of messages and graphs accept, or raise their documented error, whatever the bytes."""
 
 import contextlib
+import unicodedata
 
 import msgspec
 import pytest
@@ -9,8 +10,10 @@ from hypothesis import strategies as st
 
 from swarm.errors import RemoteProtocolError
 from swarm.graph.dag import decode_graph
-from swarm.wire.messages.registry import MESSAGES, decode_message
+from swarm.wire.messages.coordination import StageFailed
+from swarm.wire.messages.registry import MESSAGES, decode_message, encode_message
 from swarm.wire.tensors import TensorHeader, check_header
+from swarm.wire.text import printable
 
 NUMBERS = sorted(MESSAGES)
 
@@ -65,3 +68,18 @@ def test_a_tensor_header_that_passes_fits_its_limits(
 def test_an_unknown_number_is_refused() -> None:
     with pytest.raises(RemoteProtocolError, match="no message number 9999"):
         decode_message(9999, b"")
+
+
+hostile = st.text(alphabet=st.characters(categories=["Cc", "Cf", "Zl", "Zp", "L"]), max_size=40)
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=hostile)
+def test_what_is_made_printable_passes_and_what_would_move_a_cursor_does_not(text: str) -> None:
+    number = StageFailed.NUMBER
+    fit = StageFailed(job="a" * 52, generation=1, stage=0, sentence=printable(text))
+    assert decode_message(number, encode_message(fit)) == fit
+    if any(unicodedata.category(c) in {"Cc", "Zl", "Zp"} for c in text):
+        unfit = StageFailed(job="a" * 52, generation=1, stage=0, sentence=text)
+        with pytest.raises(RemoteProtocolError):
+            decode_message(number, encode_message(unfit))

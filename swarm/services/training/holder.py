@@ -34,6 +34,7 @@ from swarm.wire.messages.pipeline import (
 )
 from swarm.wire.records.blobs import TensorBlob
 from swarm.wire.records.plan import Plan
+from swarm.wire.text import printable
 
 Place = tuple[JobId, StageIndex]
 
@@ -241,7 +242,7 @@ class Holder(Service):
     def _fail(self, held: _Held, index: int, sentence: str) -> None:
         self._context.story.tell("trouble", f"stage {index + 1} of job {short(held.job.id)}: {sentence}")
         failed = StageFailed(
-            job=held.job.id, generation=held.plan.generation, stage=index, sentence=sentence[:1000]
+            job=held.job.id, generation=held.plan.generation, stage=index, sentence=printable(sentence)
         )
         self._context.send(held.job.coordinator, failed)
 

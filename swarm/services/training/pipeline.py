@@ -51,6 +51,7 @@ from swarm.wire.messages.pipeline import (
     StageReport,
     StepRecord,
 )
+from swarm.wire.text import printable
 
 Work = Forward | Backward | Measure | Update | AdoptShared | SendShared | Fail
 Data = BoundaryTensor | SharedTensor | StageReport | StepRecord
@@ -216,7 +217,7 @@ class StagePipeline:
             fence=self._fence(recorder, action.step, action.phase),
             squares=action.squares,
             losses=action.losses,
-            fault=action.fault,
+            fault=printable(action.fault),
             fault_forward=action.fault_forward,
             compute_seconds=self.work.take_seconds(),
         )

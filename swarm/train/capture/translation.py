@@ -14,6 +14,7 @@ from swarm.train.capture.modes import Mode
 from swarm.train.capture.places import Refusal, of_node
 from swarm.train.capture.rewriting import rewritten
 from swarm.train.capture.signature import Roots
+from swarm.wire.text import printable
 
 Kind = Literal["input", "parameter", "buffer", "constant", "output"]
 
@@ -60,8 +61,8 @@ class Translation:
                 args=tuple(argument(value, self._ids, node) for value in args),
                 kwargs=tuple((key, argument(value, self._ids, node)) for key, value in kwargs.items()),
                 outputs=self._outputs(node, live),
-                path=place.path,
-                source=place.source,
+                path=printable(place.path),
+                source=printable(place.source),
                 random=draws(node),
             )
         )

@@ -9,13 +9,12 @@ from typing import Annotated, ClassVar
 from msgspec import Meta, Struct
 
 from swarm.ids import DIGEST_LENGTH, SHORT_ID_LENGTH
-from swarm.wire.limits import MAX_MICRO_BATCHES, MAX_SENTENCE_LENGTH, MAX_STAGES, MAX_STEPS
+from swarm.wire.limits import MAX_MICRO_BATCHES, MAX_STAGES, MAX_STEPS
 
 ShortId = Annotated[str, Meta(min_length=SHORT_ID_LENGTH, max_length=SHORT_ID_LENGTH, pattern="^[a-z2-7]+$")]
 """A PeerId or SwarmId."""
 LongId = Annotated[str, Meta(min_length=DIGEST_LENGTH, max_length=DIGEST_LENGTH, pattern="^[a-z2-7]+$")]
 """A Digest or JobId."""
-Sentence = Annotated[str, Meta(max_length=MAX_SENTENCE_LENGTH)]
 Count = Annotated[int, Meta(ge=0, lt=2**53)]
 StageNumber = Annotated[int, Meta(ge=0, lt=MAX_STAGES)]
 StepNumber = Annotated[int, Meta(ge=0, lt=MAX_STEPS)]

@@ -12,9 +12,10 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from swarm.wire.messages.base import Count, LongId, Message, Sentence, StageNumber
+from swarm.wire.messages.base import Count, LongId, Message, StageNumber
 from swarm.wire.messages.jobs import Envelope
 from swarm.wire.records.blobs import TensorBlob
+from swarm.wire.text import Sentence
 
 
 class Offer(Message, frozen=True, kw_only=True):

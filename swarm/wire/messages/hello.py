@@ -9,17 +9,17 @@ from msgspec import Meta, Struct
 
 from swarm.ids import DIGEST_LENGTH
 from swarm.wire.limits import MAX_ADDRESS_LENGTH, MAX_ADDRESSES, MAX_CERTIFICATE_BYTES
-from swarm.wire.messages.base import Count, Message, Sentence, ShortId
+from swarm.wire.messages.base import Count, Message, ShortId
+from swarm.wire.text import PLAIN, Sentence, ShortText
 
 PROTOCOL_VERSION: int = 1
 """The version this program speaks; it also understands all down to ``OLDEST_VERSION``."""
 OLDEST_VERSION: int = 1
 
 Role = Literal["peer", "bootstrap", "author"]
-Address = Annotated[str, Meta(min_length=3, max_length=MAX_ADDRESS_LENGTH)]
+Address = Annotated[str, Meta(min_length=3, max_length=MAX_ADDRESS_LENGTH, pattern=PLAIN)]
 Addresses = Annotated[tuple[Address, ...], Meta(max_length=MAX_ADDRESSES)]
 Certificate = Annotated[bytes, Meta(max_length=MAX_CERTIFICATE_BYTES)]
-ShortText = Annotated[str, Meta(max_length=100)]
 LongIdOrNone = Annotated[str, Meta(pattern=f"^([a-z2-7]{{{DIGEST_LENGTH}}})?$")]
 """A digest, or the empty string."""
 
@@ -36,7 +36,7 @@ class Capabilities(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     device: ShortText
     torch: ShortText
     operators: LongIdOrNone
-    like: Annotated[str, Meta(max_length=300)]
+    like: Annotated[str, Meta(max_length=300, pattern=PLAIN)]
 
 
 class Hello(Message, frozen=True, kw_only=True):
@@ -68,7 +68,7 @@ class Accept(Message, frozen=True, kw_only=True):
 
     NUMBER: ClassVar[int] = 2
     version: Annotated[int, Meta(ge=1, lt=2**16)]
-    observed: Annotated[str, Meta(max_length=MAX_ADDRESS_LENGTH)]
+    observed: Annotated[str, Meta(max_length=MAX_ADDRESS_LENGTH, pattern=PLAIN)]
     admission: Annotated[bytes, Meta(max_length=4096)]
     """A new admission of the receiver, signed by a member with ``admit``; empty where none was needed."""
     epoch: Count

@@ -10,8 +10,9 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from swarm.wire.messages.base import Count, LongId, Message, Sentence, StepNumber
+from swarm.wire.messages.base import Count, LongId, Message, StepNumber
 from swarm.wire.records.blobs import TensorBlob
+from swarm.wire.text import Sentence
 
 JobState = Literal["waiting", "loading", "training", "finishing", "done", "failed", "cancelled"]
 Envelope = Annotated[bytes, Meta(max_length=900_000)]

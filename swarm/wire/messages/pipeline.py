@@ -24,11 +24,11 @@ from swarm.wire.messages.base import (
     LongId,
     Message,
     MicroBatchNumber,
-    Sentence,
     StageNumber,
     StepNumber,
 )
 from swarm.wire.tensors import TensorHeader
+from swarm.wire.text import Sentence
 
 Phase = Literal["train", "evaluate"]
 

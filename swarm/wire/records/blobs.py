@@ -6,6 +6,7 @@ from msgspec import Meta, Struct
 
 from swarm.wire.messages.base import Count, LongId
 from swarm.wire.tensors import DType, Sizes
+from swarm.wire.text import Name
 
 
 class Blob(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -18,7 +19,7 @@ class Blob(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 class TensorBlob(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A named tensor: C-contiguous little-endian elements in a blob."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=1000)]
+    name: Name
     dtype: DType
     shape: Sizes
     blob: Blob

@@ -8,10 +8,10 @@ from swarm.wire.limits import MAX_MICRO_BATCHES, MAX_SAMPLES, MAX_STEPS
 from swarm.wire.messages.base import LongId, ShortId
 from swarm.wire.records.blobs import Blob, TensorBlob
 from swarm.wire.tensors import DType, Sizes
+from swarm.wire.text import Name
 
 Real = Annotated[float, Meta(ge=-1e300, le=1e300)]
 Positive = Annotated[float, Meta(ge=0, le=1e300)]
-Text = Annotated[str, Meta(max_length=1000)]
 
 
 class Schedule(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
@@ -62,7 +62,7 @@ class Manifest(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
 
     format: Literal[1]
     swarm: ShortId
-    name: Text
+    name: Name
     created: float
     """Wall time, seconds since 1970 UTC; makes two runs of one model two jobs."""
     graph: Blob
@@ -71,7 +71,7 @@ class Manifest(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
     """The evaluation graph over the same parameters."""
     tensors: Annotated[tuple[TensorBlob, ...], Meta(max_length=100_000)]
     """Initial parameters, buffers and constants, by the names that the graphs use."""
-    state: Annotated[tuple[tuple[Text, Text], ...], Meta(max_length=100_000)]
+    state: Annotated[tuple[tuple[Name, Name], ...], Meta(max_length=100_000)]
     """The keys of the author's ``state_dict()``, each with the name of its tensor; tied ones share a name."""
     dataset: Dataset
     held_out: Dataset | None

@@ -6,6 +6,7 @@ from msgspec import Meta, Struct
 
 from swarm.wire.limits import MAX_STAGES
 from swarm.wire.messages.base import Count, LongId, ShortId, StepNumber
+from swarm.wire.text import Sentence
 
 
 class StagePlan(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
@@ -34,4 +35,4 @@ class Plan(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_
     generation: Count
     step: StepNumber
     stages: Annotated[tuple[StagePlan, ...], Meta(min_length=1, max_length=MAX_STAGES)]
-    explanation: Annotated[tuple[Annotated[str, Meta(max_length=500)], ...], Meta(max_length=1000)]
+    explanation: Annotated[tuple[Sentence, ...], Meta(max_length=1000)]

@@ -16,7 +16,7 @@ from swarm.testing.loop import run_on_manual_clock
 from swarm.wire import frames
 from swarm.wire.frames import Buffer, CloseCode
 from swarm.wire.messages.blocks import BlockMissing, BlockReply
-from swarm.wire.messages.hello import Leave
+from swarm.wire.messages.coordination import StageFailed
 
 RISING = frames.message_frame(plain_hello()) + frames.message_frame(plain_accept())
 
@@ -132,7 +132,9 @@ def test_it_waits_while_the_channel_takes_nothing() -> None:
 
 def test_it_gives_others_their_turn_while_bytes_never_end() -> None:
     async def scene(stage: Stage, clock: ManualClock, _: "asyncio.Task[None]") -> None:
-        stage.channel.endless = frames.message_frame(Leave(reason="x" * 1000))
+        stage.channel.endless = frames.message_frame(
+            StageFailed(job="a" * 52, generation=1, stage=0, sentence="x" * 1000)
+        )
         stage.channel.wake()
         for _turn in range(3):
             before = stage.session.statistics().bytes_received

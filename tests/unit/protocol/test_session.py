@@ -30,7 +30,7 @@ from swarm.wire import frames
 from swarm.wire.frames import CloseCode, Kind
 from swarm.wire.limits import INITIAL_CREDIT_BYTES, MAX_HELLO_BYTES, MAX_UNSENT_PONGS, MIB
 from swarm.wire.messages.blocks import BlockMissing, BlockReply
-from swarm.wire.messages.hello import Leave
+from swarm.wire.messages.coordination import StageFailed
 from swarm.wire.messages.registry import encode_message
 
 REPLY = encode_message(BlockReply(request=1))
@@ -261,11 +261,14 @@ def test_a_message_that_no_receiver_takes_is_a_bug_of_this_program() -> None:
         pair.near.feed(payload_post(2, 5), 0.0)
 
 
-def test_what_a_leaving_peer_says_is_fit_for_a_screen() -> None:
+def test_a_sentence_that_would_move_a_cursor_breaks_the_protocol() -> None:
     pair = risen()
-    pair.near.feed(Post(1, Leave(reason="bye\x1b[1m"), memoryview(b"")), 0.0)
+    failed = StageFailed(job="a" * 52, generation=1, stage=0, sentence="bye\x1b[1m")
+    pair.near.feed(Post(1, failed, memoryview(b"")), 0.0)
     pair.carry(0.0)
-    assert pair.far.actions == [Deliver(Leave(reason="bye [1m"), memoryview(b""))]
+    assert not [action for action in pair.far.actions if isinstance(action, Deliver)]
+    assert pair.far.session.end is not None
+    assert pair.far.session.end.code == "protocol"
 
 
 # What breaks the protocol once it is up. ``far`` receives, so the peer's streams are odd.

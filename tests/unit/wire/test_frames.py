@@ -17,6 +17,7 @@ from swarm.wire.limits import (
 from swarm.wire.messages.blocks import BlockMissing, BlockReply
 from swarm.wire.messages.pipeline import BoundaryTensor
 from swarm.wire.messages.registry import decode_message, encode_message
+from swarm.wire.text import printable
 
 BODY = encode_message(BlockReply(request=5))
 
@@ -124,5 +125,5 @@ def test_a_sentence_that_is_not_utf8_is_refused() -> None:
 def test_any_text_can_be_the_reason_of_a_close(text: str) -> None:
     frame = frames.close_frame(CloseCode.LEAVING, text)
     assert frames.decode_header(frame[:12]).length == len(frame) - 12
-    assert frames.decode_sentence(frame[12:]) == frames.printable(text)
-    assert len(frames.printable(text)) <= MAX_SENTENCE_LENGTH
+    assert frames.decode_sentence(frame[12:]) == printable(text)
+    assert len(printable(text)) <= MAX_SENTENCE_LENGTH
