@@ -129,7 +129,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 def test_from_create_to_export(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "tiny.py").write_text(JOB)
     node, invite = shell.bootstrap()
-    peers = [shell.peer(f"peer{number}", invite, "16KiB") for number in (1, 2)]
+    peers = [shell.peer(f"peer{number}", invite, "7000") for number in (1, 2)]
 
     done = shell.json("train", str(tmp_path / "tiny.py"), "--invite", invite, "--steps", "10")
     assert set(done) == {"job", "loss", "tokens_per_second", "seconds"}
@@ -184,7 +184,7 @@ def loads_into_the_model(folder: Path, weights: Path) -> float:
 def test_a_job_that_waits_says_for_what_and_can_be_cancelled(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "tiny.py").write_text(JOB)
     _, invite = shell.bootstrap()
-    shell.peer("peer1", invite, "8KiB")
+    shell.peer("peer1", invite, "4KiB")
     author = shell.start("peer", "train", str(tmp_path / "tiny.py"), "--invite", invite)
     read_until(author, "state=waiting")
     status = shell.json("status", "--name", "author")
