@@ -164,8 +164,7 @@ class Pool:
     async def __aenter__(self) -> Self:
         """Listen. Raises FailureError where that is not possible. A pool may be entered again once left."""
         if self.config.listen is not None:
-            factory = self._channels.listening(self._connected)
-            self._listener = await self._network.listen(*self.config.listen, factory)
+            self._listener = await self._network.listen(*self.config.listen, self._take_call)
         await self._tasks.open()
         self._tasks.add(self._arbiter.run())
         return self
@@ -181,6 +180,15 @@ class Pool:
             await self.aclose("its program ended")
         finally:
             await self._tasks.aclose()
+
+    def _take_call(self) -> asyncio.BaseProtocol:
+        """A channel for somebody who calls, under the leaf that is current then."""
+        return self._channels.listening(self._connected)()
+
+    def renew(self, identity: Identity, tls: TlsFiles) -> None:
+        """Use a new leaf of the same peer for links to come; reads the files."""
+        self.reception.identity = identity
+        self._channels = ChannelFactory(tls)
 
     async def dial(self, addresses: Sequence[str], expect: PeerId | None = None) -> Link:
         """A link with whoever answers at the first of ``addresses`` that gives one; ``expect`` says who must.

@@ -35,6 +35,7 @@ from swarm.services.job_blocks import JobBlocks
 from swarm.services.jobs import Jobs
 from swarm.services.members import Members, load_members, save_members
 from swarm.services.node_status import HeldStage, describe_node
+from swarm.services.renewal import keep_renewed
 from swarm.services.status.document import StatusDocument
 from swarm.services.status.source import CancelReport, ExportReport
 from swarm.services.story import Story
@@ -154,6 +155,8 @@ class Node(Handlers):
         try:
             await self.tasks.__aenter__()
             self.tasks.create_task(self._deliver_local(), name="local messages")
+            renewal = keep_renewed(self.pool, self.config.folder, clock=self.clock)
+            self.tasks.create_task(renewal, name="renewal")
             await self._join()
         except BaseException as error:
             cancelled = error if isinstance(error, asyncio.CancelledError) else None
