@@ -10,10 +10,9 @@ from bootstrap.options import LOOPBACK, NodeOptions, ServingOptions
 from bootstrap.output import say
 from bootstrap.running import run
 from swarm.clock import wall
-from swarm.errors import MisuseError
 from swarm.identity.invite import read_invite
-from swarm.identity.keys import PrivateKey, load_key
-from swarm.identity.membership import KEY_FILE, STATE_FILE, Identity
+from swarm.identity.membership import STATE_FILE, Identity
+from swarm.identity.opening import open_identity
 from swarm.log import configure
 from swarm.net.address import Address
 from swarm.services.home import Home, HomeLock
@@ -124,19 +123,5 @@ def enter_swarm(home: Home, source: str | None) -> Identity:
 
     Raises MisuseError for a bad invite, one of another swarm, or none at all.
     """
-    folder, now = home.folder, wall()
-    if source is None:
-        if not (folder / STATE_FILE).exists():
-            raise MisuseError(f"{folder} is in no swarm yet: give --invite once")
-        identity = Identity.load(folder)
-    else:
-        invite = read_invite(source)
-        if (folder / STATE_FILE).exists():
-            identity = Identity.load(folder).with_invite(invite, now=now)
-        else:
-            kept = folder / KEY_FILE
-            key = load_key(kept) if kept.exists() else PrivateKey.generate()
-            identity = Identity.join(invite, key=key, now=now)
-    identity = identity.renewed(now=now)
-    identity.save(folder)
-    return identity
+    invite = None if source is None else read_invite(source)
+    return open_identity(home.folder, invite=invite, now=wall())

@@ -4,7 +4,7 @@ import asyncio
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bootstrap.commandline import INTERRUPTED
 from bootstrap.hosting import Hosted, run_node
@@ -27,6 +27,10 @@ from swarm.services.node import NodeConfig
 if TYPE_CHECKING:
     from swarm.services.training.author import PreparedJob
     from swarm.services.training.node import TrainingNode
+
+
+PATIENCE_SECONDS: Final = 120.0
+"""How long a job waits for enough peers while its author watches, unless it says otherwise itself."""
 
 
 def train(options: TrainOptions) -> int:
@@ -71,7 +75,8 @@ async def _follow(options: TrainOptions, prepared: "PreparedJob", hosted: "Hoste
     node = hosted.node
     began = elapsed()
     async with follow(node, hosted.status_url):
-        job = await node.author.publish(prepared, patience=prepared.job.patience)
+        patience = prepared.job.patience or (0.0 if options.detach else PATIENCE_SECONDS)
+        job = await node.author.publish(prepared, patience=patience)
         if options.detach:
             await wait_for(node.jobs, job, replicated)
         else:

@@ -82,7 +82,10 @@ def _prepare(options: DemoOptions) -> "tuple[PreparedJob, bool]":
 
 
 def _memory_of_each(prepared: "PreparedJob", peers: int) -> int:
-    """Bytes that each of ``peers`` has to offer so that together they can hold the job, and no more."""
+    """Bytes that each of ``peers`` offers: enough together, and just too little with one of them missing.
+
+    The most of those, since the least (``memory_for_peers``) leaves the planner no choice where to cut.
+    """
     from swarm.schedule.capacity import memory_for_peers  # noqa: PLC0415 - numpy
     from swarm.schedule.workload import Workload  # noqa: PLC0415
     from swarm.train.optimizer import to_manifest  # noqa: PLC0415 - imports torch
@@ -94,9 +97,11 @@ def _memory_of_each(prepared: "PreparedJob", peers: int) -> int:
         optimizer=to_manifest(job.optimizer),
         micro_batches=job.micro_batches,
     )
-    memory, alone = memory_for_peers(workload, peers), memory_for_peers(workload, 1)
+    least, alone = memory_for_peers(workload, peers), memory_for_peers(workload, 1)
+    fewer = memory_for_peers(workload, peers - 1) if peers > 1 else least
+    memory = max(least, fewer - 1)
     say(f"training it takes {format_bytes(alone)} on one peer; each of {peers} offers {format_bytes(memory)}")
-    if peers > 1 and memory < memory_for_peers(workload, peers - 1):
+    if memory < fewer:
         say(f"so all {peers} are needed: {peers - 1} could not hold it")
     return memory
 

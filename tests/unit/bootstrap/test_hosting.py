@@ -35,7 +35,7 @@ def issue(authority: Authority, label: str = "me") -> Invite:
 
 def test_an_invite_is_needed_once(tmp_path: Path, authority: Authority) -> None:
     home = Home(tmp_path, "peer")
-    with pytest.raises(MisuseError, match="give --invite once"):
+    with pytest.raises(MisuseError, match="give --invite to join a swarm"):
         enter_swarm(home, None)
     joined = enter_swarm(home, issue(authority).encode())
     assert enter_swarm(home, None) == joined

@@ -47,7 +47,7 @@ def test_mine_are_the_jobs_of_the_homes_here(tmp_path: Path) -> None:
         (("--disk", "much"), "'--disk'"),
         (("--device", "tpu"), "--device tpu"),
         (("--jobs", "some!"), "neither any nor mine"),
-        (("--listen", "here"), "is in no swarm yet"),
+        (("--listen", "here"), "yet: give --invite to join a swarm"),
         (("--listen", "a:b"), "'--listen'"),
         (("--advertise", ":7423"), "'--advertise'"),
         (("--status", "::1"), "'--status'"),
