@@ -1,0 +1,324 @@
+"""The register of jobs: who is believed, what spreads, what is forgotten."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from swarm.clock import SystemClock
+from swarm.errors import FailureError, MisuseError, RemoteProtocolError
+from swarm.identity.authority import Authority
+from swarm.identity.envelope import CANCELLATION, MANIFEST, PLAN, seal
+from swarm.identity.keys import PrivateKey
+from swarm.identity.membership import Identity
+from swarm.identity.rights import ALL_RIGHTS, CONTRIBUTE_ONLY, Right
+from swarm.ids import PeerId, job_id
+from swarm.log import get_log
+from swarm.services import jobs as module
+from swarm.services.jobs import Job, Jobs
+from swarm.services.story import Story
+from swarm.wire.messages.base import Message
+from swarm.wire.messages.coordination import PlanIssue
+from swarm.wire.messages.jobs import JobAnnounce, JobCancel, JobFollow, JobNotice, JobProgress
+from swarm.wire.records.blobs import Blob
+from swarm.wire.records.manifest import Cancellation, Dataset, Field, Manifest, Optimizer, Schedule
+from swarm.wire.records.plan import Plan, StagePlan
+
+CLOCK = SystemClock()
+AUTHORITY = Authority.create("lab", public=False, now=CLOCK.wall())
+NOTHING = memoryview(b"")
+
+
+def member(rights: frozenset[Right] = ALL_RIGHTS, authority: Authority = AUTHORITY) -> Identity:
+    invite = authority.issue(label="x", rights=rights, now=CLOCK.wall())
+    return Identity.join(invite, key=PrivateKey.generate(), now=CLOCK.wall())
+
+
+ME, AUTHOR, COORDINATOR, OTHER = member(), member(), member(), member(CONTRIBUTE_ONLY)
+
+
+class FakeNode:
+    """A context that keeps what is sent."""
+
+    def __init__(self, identity: Identity) -> None:
+        self.identity = identity
+        self.clock = CLOCK
+        self.story = Story(CLOCK, get_log("test"))
+        self.links: dict[PeerId, Any] = {}
+        self.tasks = asyncio.TaskGroup()
+        self.sent: list[tuple[PeerId, Message]] = []
+
+    def peers(self) -> tuple[PeerId, ...]:
+        return tuple(sorted(self.links))
+
+    def send(self, peer: PeerId, message: Message, payload: object = b"") -> bool:
+        assert not payload
+        self.sent.append((peer, message))
+        return True
+
+    def take(self) -> list[tuple[PeerId, Message]]:
+        sent, self.sent = self.sent, []
+        return sent
+
+
+def manifest(**changes: Any) -> Manifest:
+    blob = Blob(size=4, blocks=("q" * 52,))
+    fields: dict[str, Any] = {
+        "format": 1,
+        "swarm": ME.swarm,
+        "name": "gpt",
+        "created": 1.0,
+        "graph": blob,
+        "evaluation": blob,
+        "tensors": (),
+        "state": (),
+        "dataset": Dataset(1, (Field("uint8", (4,), 1, blob),)),
+        "held_out": None,
+        "optimizer": Optimizer(kind="sgd", lr=0.1, schedule=Schedule(kind="constant", warmup=0, floor=0.0)),
+        "micro_batch_size": 2,
+        "micro_batches": 3,
+        "steps": 10,
+        "seed": 0,
+        "tokens_per_sample": 5,
+        "council": (COORDINATOR.peer,),
+        "patience": 0.0,
+    }
+    return Manifest(**(fields | changes))
+
+
+def announced(by: Identity = AUTHOR, **changes: Any) -> JobAnnounce:
+    return JobAnnounce(manifest=seal(by, MANIFEST, msgspec.msgpack.encode(manifest(**changes))))
+
+
+def cancelled(by: Identity, job: str) -> JobCancel:
+    return JobCancel(
+        cancellation=seal(by, CANCELLATION, msgspec.msgpack.encode(Cancellation(job=job, wall=1.0)))
+    )
+
+
+def progress(job: str, step: int, outcome: str = "applied", loss: float = 1.0) -> JobProgress:
+    return JobProgress(
+        job=job,
+        incarnation=1,
+        step=step,
+        outcome=outcome,
+        clip=1.0,
+        norm=1.0,
+        loss=loss,
+        cause="",  # type: ignore[arg-type]
+    )
+
+
+def notice(job: str, state: str, step: int = 0) -> JobNotice:
+    return JobNotice(
+        job=job,
+        state=state,
+        sentence="so",
+        since=5.0,
+        until=0.0,
+        step=step,
+        weights=(),
+        held_out=0.5,
+        replicas=1,  # type: ignore[arg-type]
+    )
+
+
+@pytest.fixture
+def node() -> FakeNode:
+    made = FakeNode(ME)
+    made.links = {COORDINATOR.peer: None, OTHER.peer: None}
+    return made
+
+
+@pytest.fixture
+def jobs(node: FakeNode) -> Jobs:
+    return Jobs(node)
+
+
+def learn(jobs: Jobs, message: JobAnnounce | None = None, sender: Identity = OTHER) -> Job:
+    message = message or announced()
+    assert jobs.handle(sender.peer, message, NOTHING)
+    found = jobs.get(job_id(message.manifest))
+    assert found is not None
+    return found
+
+
+def test_a_job_is_passed_on_to_everybody_but_its_bringer_and_its_coordinator_is_followed(
+    jobs: Jobs, node: FakeNode
+) -> None:
+    heard: list[Job] = []
+    jobs.on_job.append(heard.append)
+    message = announced()
+    job = learn(jobs, message)
+    assert node.take() == [
+        (COORDINATOR.peer, message),
+        (COORDINATOR.peer, JobFollow(job=job.id, since=0)),
+    ]
+    assert heard == [job]
+    assert job.author == AUTHOR.peer
+    learn(jobs, message)
+    assert node.take() == []
+    assert heard == [job]
+
+
+@pytest.mark.parametrize(
+    ("message", "complaint"),
+    [
+        (announced(by=OTHER), "without the right"),
+        (announced(swarm="b" * 32), "another swarm"),
+        (JobAnnounce(manifest=b"\x00" * 50), "does not parse"),
+        (JobAnnounce(manifest=seal(AUTHOR, MANIFEST, b"\x93")), "does not parse"),
+        (JobAnnounce(manifest=seal(AUTHOR, PLAN, msgspec.msgpack.encode(manifest()))), "signed as plan"),
+    ],
+)
+def test_a_job_that_nobody_may_publish_is_charged_to_who_brings_it(
+    jobs: Jobs, node: FakeNode, message: JobAnnounce, complaint: str
+) -> None:
+    with pytest.raises(RemoteProtocolError, match=complaint):
+        jobs.handle(OTHER.peer, message, NOTHING)
+    assert jobs.all() == ()
+    assert node.take() == []
+
+
+def test_a_job_of_another_swarms_author_is_refused(jobs: Jobs) -> None:
+    stranger = member(authority=Authority.create("other", public=False, now=CLOCK.wall()))
+    with pytest.raises(RemoteProtocolError, match="not known"):
+        jobs.handle(OTHER.peer, announced(by=stranger), NOTHING)
+
+
+@pytest.mark.parametrize("canceller", [AUTHOR, ME])  # ME may organise
+def test_author_and_organisers_may_cancel(jobs: Jobs, node: FakeNode, canceller: Identity) -> None:
+    job = learn(jobs)
+    node.take()
+    told: list[Job] = []
+    jobs.on_cancel.append(told.append)
+    wish = cancelled(canceller, job.id)
+    jobs.handle(COORDINATOR.peer, wish, NOTHING)
+    assert (job.state, told) == ("cancelled", [job])
+    assert node.take() == [(OTHER.peer, wish)]
+    jobs.handle(OTHER.peer, wish, NOTHING)
+    assert told == [job]
+
+
+def test_nobody_else_may_cancel(jobs: Jobs) -> None:
+    job = learn(jobs)
+    with pytest.raises(RemoteProtocolError, match="not its own"):
+        jobs.handle(OTHER.peer, cancelled(OTHER, job.id), NOTHING)
+    assert not job.ended
+
+
+def test_a_cancelled_job_does_not_come_back_by_an_old_notice(jobs: Jobs) -> None:
+    job = learn(jobs)
+    jobs.handle(AUTHOR.peer, cancelled(AUTHOR, job.id), NOTHING)
+    jobs.handle(COORDINATOR.peer, notice(job.id, "training"), NOTHING)
+    assert job.state == "cancelled"
+
+
+def test_only_the_coordinator_says_how_a_job_stands(jobs: Jobs) -> None:
+    job = learn(jobs)
+    with pytest.raises(RemoteProtocolError, match="coordinator"):
+        jobs.handle(OTHER.peer, notice(job.id, "done"), NOTHING)
+    jobs.handle(COORDINATOR.peer, notice(job.id, "training", step=4), NOTHING)
+    assert (job.state, job.step, job.heard) == ("training", 4, True)
+    assert not jobs.handle(OTHER.peer, progress(job.id, 0), NOTHING)
+    assert job.losses == []
+
+
+def test_losses_are_taken_in_order_and_once(jobs: Jobs) -> None:
+    job = learn(jobs)
+    for step, loss in [(0, 3.0), (0, 3.0), (2, 9.0), (1, 2.0)]:
+        jobs.handle(COORDINATOR.peer, progress(job.id, step, loss=loss), NOTHING)
+    assert job.losses == [3.0, 2.0]
+    jobs.handle(COORDINATOR.peer, progress(job.id, 10, "evaluated", loss=1.5), NOTHING)
+    assert job.held_out == 1.5
+
+
+def test_a_link_that_comes_up_hears_of_every_job_and_of_cancellations(jobs: Jobs, node: FakeNode) -> None:
+    message = announced()
+    job = learn(jobs, message)
+    jobs.handle(AUTHOR.peer, cancelled(AUTHOR, job.id), NOTHING)
+    node.take()
+    jobs.on_up(OTHER.peer)
+    assert [type(sent) for _, sent in node.take()] == [JobAnnounce, JobCancel]
+
+
+def plan(job: Job, generation: int, by: Identity = COORDINATOR) -> PlanIssue:
+    stage = StagePlan(
+        first=0, last=1, evaluation=(), holder=OTHER.peer, incarnation=1, depth=1, memory=1, seconds=0.0
+    )
+    made = Plan(format=1, job=job.id, generation=generation, step=0, stages=(stage,), explanation=())
+    return PlanIssue(plan=seal(by, PLAN, msgspec.msgpack.encode(made)))
+
+
+def test_a_plan_counts_only_under_the_coordinators_signature_and_only_forward(jobs: Jobs) -> None:
+    job = learn(jobs)
+    heard: list[int] = []
+    jobs.on_plan.append(lambda _, made: heard.append(made.generation))
+    with pytest.raises(RemoteProtocolError, match="did not make"):
+        jobs.handle(COORDINATOR.peer, plan(job, 1, by=AUTHOR), NOTHING)
+    for generation in (1, 3, 2, 3, 4):
+        jobs.handle(OTHER.peer, plan(job, generation), NOTHING)
+    assert heard == [1, 3, 4]
+
+
+def test_publishing_needs_the_right_to_train() -> None:
+    with pytest.raises(FailureError, match="--may train"):
+        Jobs(FakeNode(OTHER)).publish(manifest())
+
+
+def test_cancelling_needs_the_author_or_an_organiser(node: FakeNode) -> None:
+    mine = Jobs(FakeNode(OTHER))
+    job = learn(mine, sender=ME)
+    with pytest.raises(FailureError, match="only its author"):
+        mine.cancel(job)
+
+
+def test_a_job_is_found_by_the_beginning_of_its_id(jobs: Jobs) -> None:
+    job = learn(jobs)
+    assert jobs.find(job.id[:6].upper()) is job
+    with pytest.raises(MisuseError, match=f"known here: {job.id[:8]}"):
+        jobs.find("0")
+    learn(jobs, announced(created=2.0))
+    with pytest.raises(MisuseError, match="give more characters"):
+        jobs.find("")
+
+
+@contextmanager
+def most_jobs(monkeypatch: pytest.MonkeyPatch, count: int) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "MAX_JOBS", count)
+        yield
+
+
+def test_the_oldest_ended_job_makes_room_and_running_ones_never_do(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forgotten: list[Job] = []
+    jobs.on_forget.append(forgotten.append)
+    first, second = learn(jobs, announced(created=1.0)), learn(jobs, announced(created=2.0))
+    with most_jobs(monkeypatch, 2):
+        with pytest.raises(RemoteProtocolError, match="no more are taken"):
+            learn(jobs, announced(created=3.0))
+        jobs.change(second, state="done", sentence="x")
+        learn(jobs, announced(created=3.0))
+    assert forgotten == [second]
+    assert jobs.get(first.id) is first
+
+
+async def test_a_coordinator_out_of_reach_ends_a_job_only_after_a_while(
+    jobs: Jobs, node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "COORDINATOR_SECONDS", 0.0)
+    job = learn(jobs)
+    async with node.tasks:
+        jobs.on_down(COORDINATOR.peer, "left: its user ended it")  # and is back at once: the link is there
+    assert not job.ended
+    del node.links[COORDINATOR.peer]
+    node.tasks = asyncio.TaskGroup()
+    async with node.tasks:
+        jobs.on_down(COORDINATOR.peer, "left: its user ended it")
+    assert job.state == "failed"
+    assert job.sentence == f"at step 0 its coordinator, peer {COORDINATOR.peer[:8]}, left: its user ended it"
