@@ -155,7 +155,7 @@ def test_a_status_page_for_others_names_its_token(
     async def body(_: Hosted[StillNode]) -> None:
         return None
 
-    everywhere = "0.0.0.0"  # noqa: S104 - behind a token
+    everywhere = "0.0.0.0"
     run_node(options(tmp_path, authority, host=everywhere), lambda _, identity: StillNode(identity), body)
     token = tmp_path / "peer" / "status-token"
     assert f"needs the token in {token}" in capsys.readouterr().err

@@ -58,7 +58,7 @@ def test_what_is_no_address_is_refused_with_the_remedy(text: str) -> None:
         ("fe80::1%2", 7423, True),
         ("fe80::1", 7423, False),
         ("192.168.1.7", 0, False),
-        ("0.0.0.0", 7423, False),  # noqa: S104
+        ("0.0.0.0", 7423, False),
         ("::", 7423, False),
         ("224.0.0.1", 7423, False),
         ("ff02::1", 7423, False),

@@ -278,7 +278,7 @@ def test_nodes_of_a_family_that_we_lack_cost_no_time(run: Run) -> None:
     run(body)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "224.0.0.1", "255.255.255.255"])  # noqa: S104
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "224.0.0.1", "255.255.255.255"])
 def test_a_liar_cannot_make_us_send_to_our_own_machine_or_to_many(
     run: Run, make_insider: Any, host: str
 ) -> None:

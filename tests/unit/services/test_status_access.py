@@ -6,7 +6,7 @@ import pytest
 
 from swarm.services.status.access import Access, Denial, is_loopback, judge_request
 
-EVERYWHERE = "0.0.0.0"  # noqa: S104 - a host name to judge
+EVERYWHERE = "0.0.0.0"
 LOCAL = Access(loopback=True, read="read-token", control="control-token")
 OPEN = Access(loopback=False, read="read-token", control="control-token")
 
