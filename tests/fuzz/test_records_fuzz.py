@@ -1,0 +1,119 @@
+"""What a hostile author or coordinator may sign, and what a stage may send: refused, or harmless."""
+
+import contextlib
+from typing import Any
+
+import msgspec
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from swarm.compress.layout import rebuild
+from swarm.errors import RemoteProtocolError
+from swarm.services.job_files import KeptJob
+from swarm.wire.records.blobs import Blob
+from swarm.wire.records.manifest import Dataset, Field, Manifest, Optimizer, Schedule
+from swarm.wire.records.plan import Plan, StagePlan
+from swarm.wire.tensors import TensorHeader
+
+BLOB = Blob(size=4, blocks=("q" * 52,))
+MANIFEST = Manifest(
+    format=1,
+    swarm="a" * 32,
+    name="gpt",
+    created=1.0,
+    graph=BLOB,
+    evaluation=BLOB,
+    tensors=(),
+    state=(("a", "b"),),
+    dataset=Dataset(1, (Field("uint8", (4,), 1, BLOB),)),
+    held_out=None,
+    optimizer=Optimizer(kind="sgd", lr=0.1, schedule=Schedule(kind="constant", warmup=0, floor=0.0)),
+    micro_batch_size=2,
+    micro_batches=3,
+    steps=10,
+    seed=0,
+    tokens_per_sample=5,
+    council=("c" * 32,),
+    patience=0.0,
+)
+STAGE = StagePlan(
+    first=0, last=1, evaluation=(), holder="d" * 32, incarnation=1, depth=1, memory=1, seconds=0.5
+)
+PLAN = Plan(format=1, job="j" * 52, generation=1, step=0, stages=(STAGE,), explanation=("why",))
+KEPT = KeptJob(
+    format=1,
+    envelope=b"x",
+    state="done",
+    sentence="",
+    since=0.0,
+    step=1,
+    losses=(1.0,),
+    held_out=0.5,
+    weights=(),
+    plan=PLAN,
+)
+
+odd = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63)
+    | st.floats()
+    | st.text(max_size=20)
+    | st.binary(max_size=20)
+)
+
+
+def places(value: Any, path: tuple[int, ...] = ()) -> list[tuple[int, ...]]:
+    """Where something in a decoded record can be replaced."""
+    found = [path] if path else []
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            found += places(item, (*path, index))
+    return found
+
+
+@settings(max_examples=400, deadline=None)
+@given(data=st.data(), record=st.sampled_from([MANIFEST, PLAN, KEPT]))
+def test_a_record_with_one_thing_changed_is_read_or_refused(data: st.DataObject, record: Any) -> None:
+    decoded = msgspec.msgpack.decode(msgspec.msgpack.encode(record))
+    *way, last = data.draw(st.sampled_from(places(decoded)))
+    inner = decoded
+    for index in way:
+        inner = inner[index]
+    inner[last] = data.draw(odd | st.lists(odd, max_size=4))
+    with contextlib.suppress(msgspec.DecodeError):
+        again = msgspec.msgpack.decode(msgspec.msgpack.encode(decoded), type=type(record))
+        assert isinstance(again, type(record))
+
+
+sizes = st.lists(st.integers(0, 5), max_size=4).map(tuple)
+steps = st.lists(st.integers(0, 70), max_size=4).map(tuple)
+
+
+@settings(max_examples=800, deadline=None)
+@given(
+    dtype=st.sampled_from(["float32", "bfloat16", "bool", "int64", "uint8", "float16"]),
+    shape=sizes,
+    strides=steps,
+    offset=st.integers(0, 63),
+    excess=st.sampled_from([0, 0, 0, 1, -1]),
+    fill=st.integers(0, 255),
+)
+def test_a_payload_becomes_exactly_its_tensor_or_is_refused(
+    dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, excess: int, fill: int
+) -> None:
+    header = TensorHeader(dtype, shape, strides, offset)
+    try:
+        size = max(header.payload_bytes + excess, 0)
+    except ValueError:
+        size = 0
+    try:
+        tensor = rebuild(header, bytes([fill]) * size, torch.device("cpu"))
+    except RemoteProtocolError:
+        return
+    assert tuple(tensor.shape) == shape
+    assert tensor.stride() == strides
+    assert (
+        tensor.untyped_storage().nbytes() >= (tensor.storage_offset() + header.extent) * tensor.element_size()
+    )
