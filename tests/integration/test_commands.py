@@ -221,7 +221,7 @@ def test_failures_are_one_line_with_what_to_do(shell: Shell) -> None:
     cases = [
         (("bootstrap", "--invite", invite), 1, "home in use by process "),
         (("bootstrap", "--invite", invite, "--name", "b", "--listen", taken), 1, "give --listen HOST:PORT"),
-        (("bootstrap", "--name", "b"), 2, "give --invite once"),
+        (("bootstrap", "--name", "b"), 2, "give --invite to join a swarm"),
         (("bootstrap", "--name", "b", "--invite", invite[:-9]), 2, "cut off"),
         (("jobs", "--name", "c", "--invite", stranger), 1, "the invite has no address in it"),
         (("cancel", "zz", "--invite", invite), 2, "no job begins with 'zz'"),

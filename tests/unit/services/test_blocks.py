@@ -18,7 +18,7 @@ from swarm.testing.loop import run_on_manual_clock
 from swarm.wire.limits import MIB
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.blocks import BlockMissing, BlockReply, BlockRequest
-from swarm.wire.messages.hello import Leave
+from swarm.wire.messages.jobs import JobAnnounce
 
 
 def on_manual_clock(test: Callable[[ManualClock], Coroutine[Any, Any, None]]) -> Callable[[], None]:
@@ -421,8 +421,8 @@ async def test_an_answer_without_a_question_is_charged(clock: ManualClock):
 async def test_other_messages_are_left_to_others(clock: ManualClock):
     async with room(clock) as here:
         link: Any = join(None, None)
-        assert here.exchange().on_message(link, Leave(reason=""), b"") is False
-        assert here.exchange().on_offer(link, Leave(reason=""), 5) == ""
+        assert here.exchange().on_message(link, JobAnnounce(manifest=b""), b"") is False
+        assert here.exchange().on_offer(link, JobAnnounce(manifest=b""), 5) == ""
 
 
 @on_manual_clock

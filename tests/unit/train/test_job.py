@@ -114,7 +114,7 @@ def test_a_dataset_smaller_than_one_step_is_refused_with_the_numbers() -> None:
         ({"micro_batch_size": -1}, "micro_batch_size is a whole number from 1 to 1048576, and not -1"),
         ({"seed": -1}, "seed is a whole number from 0 to 9223372036854775807, and not -1"),
         ({"patience": -1}, "patience is a number of seconds, 0 or more, and not -1"),
-        ({"name": "x" * 201}, "name is a text of at most 200 characters"),
+        ({"name": "x" * 201}, "name is one printable line of at most 200 characters"),
         (
             {"dataset": np.zeros((99, 4))},
             f"the dataset is of type ndarray; {DATASETS}",
