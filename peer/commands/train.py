@@ -21,7 +21,8 @@ from swarm.identity.rights import Right
 from swarm.ids import short
 from swarm.net.address import Address
 from swarm.services.home import Home
-from swarm.services.jobs import Job, Jobs
+from swarm.services.job import Job
+from swarm.services.jobs import Jobs
 from swarm.services.node import NodeConfig
 
 if TYPE_CHECKING:

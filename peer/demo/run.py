@@ -30,7 +30,7 @@ from swarm.log import configure
 from swarm.net.address import Address
 from swarm.schedule.units import format_bytes
 from swarm.services.home import Home
-from swarm.services.jobs import Job
+from swarm.services.job import Job
 from swarm.services.status.client import StatusClient
 from swarm.services.status.document import StatusDocument
 

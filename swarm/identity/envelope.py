@@ -18,11 +18,12 @@ from swarm.identity.keys import SIGNATURE_BYTES, verify
 from swarm.identity.membership import Identity
 from swarm.identity.profile import MAX_CERTIFICATE_BYTES
 
-Domain = Literal["manifest", "plan", "cancellation", "admission"]
+Domain = Literal["manifest", "plan", "cancellation", "admission", "outcome"]
 MANIFEST: Final = "manifest"
 PLAN: Final = "plan"
 CANCELLATION: Final = "cancellation"
 ADMISSION: Final = "admission"
+OUTCOME: Final = "outcome"
 
 MAX_ENVELOPE_BYTES: Final = 900_000
 """Bytes of an envelope: it goes into one message, with room for the rest of that."""

@@ -5,10 +5,12 @@ from functools import partial
 from pathlib import Path
 
 from swarm.errors import RemoteProtocolError
+from swarm.ids import JobId
 from swarm.log import get_log
+from swarm.services.job import Job
 from swarm.services.job_blocks import JobBlocks
-from swarm.services.job_files import forget_job, keep_job, kept_jobs, restore
-from swarm.services.jobs import Job, Jobs
+from swarm.services.job_files import as_kept, forget_job, keep_job, kept_jobs, restore
+from swarm.services.jobs import Jobs
 
 _log = get_log(__name__)
 
@@ -20,6 +22,8 @@ class Archive:
         self._folder = folder
         self._tasks = tasks
         self._closed = False
+        self._willed: set[JobId] = set()
+        """Jobs whose coordinator, this peer, has written down how they end if it stops."""
         for kept in kept_jobs(folder):
             try:
                 job = jobs.recall(kept.envelope)
@@ -36,6 +40,8 @@ class Archive:
         self._closed = True
 
     def _changed(self, job: Job) -> None:
-        if job.ended and not self._closed:
-            keep = asyncio.to_thread(partial(keep_job, self._folder, job))
-            self._tasks.create_task(keep, name="keep job")
+        if self._closed or not (job.ended or (job.will and job.id not in self._willed)):
+            return
+        self._willed.add(job.id)
+        keep = asyncio.to_thread(partial(keep_job, self._folder, as_kept(job)))
+        self._tasks.create_task(keep, name="keep job")

@@ -8,8 +8,9 @@ from swarm.errors import FailureError
 from swarm.ids import short
 from swarm.log import get_log
 from swarm.services.export import export_weights
+from swarm.services.job import Job
 from swarm.services.job_blocks import JobBlocks
-from swarm.services.jobs import Job, Jobs
+from swarm.services.jobs import Jobs
 from swarm.services.status.source import CancelReport, ExportReport
 
 LISTEN_SECONDS: Final = 3.0

@@ -5,9 +5,9 @@ from typing import Final, assert_never
 
 import msgspec
 
-from swarm.errors import CapacityError, FailureError, RemoteProtocolError
+from swarm.errors import CapacityError, FailureError, LocalError, RemoteProtocolError
 from swarm.graph.dag import Graph
-from swarm.identity.envelope import PLAN, seal
+from swarm.identity.envelope import OUTCOME, PLAN, seal
 from swarm.ids import Generation, JobId, PeerId, short
 from swarm.protocol.coordination import CoordinationMachine
 from swarm.protocol.coordination_events import (
@@ -37,8 +37,9 @@ from swarm.protocol.coordination_events import (
 from swarm.schedule.plan import make_plan
 from swarm.schedule.workload import PeerOffer, Workload
 from swarm.services.context import Context, Service
+from swarm.services.job import Job, end_state
 from swarm.services.job_blocks import JobBlocks
-from swarm.services.jobs import Job, Jobs
+from swarm.services.jobs import Jobs
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.coordination import (
     Offer,
@@ -51,6 +52,7 @@ from swarm.wire.messages.coordination import (
 from swarm.wire.messages.jobs import JobFollow, JobNotice, JobProgress
 from swarm.wire.records.blobs import TensorBlob
 from swarm.wire.records.manifest import blobs_of
+from swarm.wire.records.outcome import Outcome
 from swarm.wire.text import printable
 
 PROGRESS_SECONDS: Final = 2.0
@@ -103,7 +105,7 @@ class Coordinator(Service):
             if running.issued is not None and not running.job.ended:
                 self._context.send(peer, running.issued)
         for job in self._jobs.all():
-            if job.coordinator == self._context.identity.peer:
+            if job.coordinator == self._context.identity.peer and not job.ended:
                 self._context.send(peer, _notice(job))
 
     def handle(self, sender: PeerId, message: Message, payload: memoryview) -> bool:
@@ -189,6 +191,8 @@ class Coordinator(Service):
         self._tell(running)
 
     def _feed(self, running: _Running, event: Event) -> None:
+        if running.job.outcome:
+            return
         actions = running.machine.handle(event, now=self._context.clock.elapsed())
         for action in actions:
             self._perform(running, action)
@@ -204,6 +208,10 @@ class Coordinator(Service):
                 running.issued = PlanIssue(plan=envelope)
                 self._broadcast(running.issued)
             case StartPlan(plan=plan):
+                me = short(self._context.identity.peer)
+                running.job.will = self._outcome(
+                    running, will=f"its coordinator, peer {me}, stopped meanwhile"
+                )
                 start = PlanStart(job=plan.job, generation=plan.generation)
                 for holder in dict.fromkeys(stage.holder for stage in plan.stages):
                     self._context.send(PeerId(holder), start)
@@ -263,28 +271,43 @@ class Coordinator(Service):
             running.followers.add(sender)
             for progress in running.heard[follow.since :]:
                 self._context.send(sender, progress)
-        if job is not None and job.coordinator == self._context.identity.peer:
+        if job is not None and job.coordinator == self._context.identity.peer and not job.ended:
             self._context.send(sender, _notice(job))
         return True
 
     def _tell(self, running: _Running) -> None:
+        """Say where the job stands: a notice while it goes on, a signed outcome at its end."""
         found = running.machine.statistics()
-        job, now = running.job, self._context.clock.elapsed()
-        wall = self._context.clock.wall()
-        changed = job.state != found.state
-        job.state, job.sentence = found.state, found.sentence
+        job, now, wall = running.job, self._context.clock.elapsed(), self._context.clock.wall()
+        if job.state != found.state:
+            self._context.story.tell("job", f"job {short(job.id)}: {found.state} {found.sentence}".rstrip())
+        running.told_at = now
+        if end_state(found.state) is not None:
+            self._jobs.settle(self._outcome(running), from_peer=self._context.identity.peer)
+            return
+        job.state, job.sentence, job.step = found.state, found.sentence, found.step
         job.since = wall - (now - found.since)
         job.until = wall + (found.until - now) if found.until else 0.0
-        job.step, job.held_out = found.step, found.held_out
-        if found.state == "done":
-            job.weights = _complete(job, running.machine.weights)
-        running.told_at = now
-        if changed:
-            self._context.story.tell(
-                "job", f"job {short(job.id)} is {job.state}: {job.sentence}".rstrip(": ")
-            )
         self._broadcast(_notice(job))
         self._jobs.changed(job)
+
+    def _outcome(self, running: _Running, *, will: str = "") -> bytes:
+        """How the job ended, signed; with ``will``, how it ends if this program stops before it says more."""
+        found, job = running.machine.statistics(), running.job
+        state = "failed" if will else end_state(found.state)
+        if state is None:
+            raise LocalError(f"job {short(job.id)} has not ended")
+        outcome = Outcome(
+            format=1,
+            job=job.id,
+            state=state,
+            sentence=printable(will or found.sentence),
+            wall=self._context.clock.wall(),
+            step=found.step,
+            held_out=found.held_out,
+            weights=_complete(job, running.machine.weights) if state == "done" else (),
+        )
+        return seal(self._context.identity, OUTCOME, msgspec.msgpack.encode(outcome))
 
     def _broadcast(self, message: Message) -> None:
         for peer in self._context.peers():
@@ -293,17 +316,20 @@ class Coordinator(Service):
 
 
 def _notice(job: Job) -> JobNotice:
-    return JobNotice(
-        job=job.id,
-        state=job.state,
-        sentence=printable(job.sentence),
-        since=job.since,
-        until=job.until,
-        step=job.step,
-        weights=job.weights,
-        held_out=job.held_out,
-        replicas=job.replicas,
-    )
+    """Where a job stands that goes on."""
+    match job.state:
+        case "waiting" | "loading" | "training" | "finishing":
+            return JobNotice(
+                job=job.id,
+                state=job.state,
+                sentence=printable(job.sentence),
+                since=job.since,
+                until=job.until,
+                step=job.step,
+                replicas=job.replicas,
+            )
+        case _:
+            raise LocalError(f"job {short(job.id)} has ended: its outcome says more than a notice")
 
 
 def _complete(job: Job, trained: tuple[TensorBlob, ...]) -> tuple[TensorBlob, ...]:

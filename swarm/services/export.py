@@ -7,8 +7,8 @@ from pathlib import Path
 from swarm.data.tensors import get_tensor
 from swarm.errors import FailureError
 from swarm.ids import Digest
+from swarm.services.job import Job
 from swarm.services.job_blocks import JobBlocks
-from swarm.services.jobs import Job
 from swarm.services.status.source import ExportReport
 
 NO_TORCH = 'this node has no torch, and cannot write weights: pip install "fusion-swarm[peer]"'

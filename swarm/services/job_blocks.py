@@ -8,7 +8,7 @@ from swarm.ids import Digest
 from swarm.net.link import Link
 from swarm.services.blocks import BlockExchange, Sources
 from swarm.services.context import Context
-from swarm.services.jobs import Job
+from swarm.services.job import Job
 from swarm.wire.records.blobs import Blob
 
 

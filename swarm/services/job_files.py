@@ -9,9 +9,9 @@ from msgspec import Meta, Struct
 
 from swarm.errors import FailureError
 from swarm.identity.files import make_private_folder, read_state, write_private
-from swarm.ids import JobId
+from swarm.ids import JobId, job_id
 from swarm.log import get_log
-from swarm.services.jobs import Job
+from swarm.services.job import EndState, Job, end_state
 from swarm.wire.messages.jobs import Envelope
 from swarm.wire.records.blobs import TensorBlob
 from swarm.wire.records.plan import Plan
@@ -27,7 +27,7 @@ class KeptJob(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, 
 
     format: Literal[1]
     envelope: Envelope
-    state: Literal["done", "failed", "cancelled"]
+    state: EndState
     sentence: str
     since: float
     step: int
@@ -35,26 +35,36 @@ class KeptJob(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, 
     held_out: float
     weights: Annotated[tuple[TensorBlob, ...], Meta(max_length=100_000)]
     plan: Plan | None
+    cancellation: bytes
+    outcome: bytes
+    """The coordinator's word; empty where this node only believes that the job ended."""
 
 
-def keep_job(folder: Path, job: Job) -> None:
-    """Write an ended job below ``folder``; raises FailureError with the cause."""
-    if job.state not in {"done", "failed", "cancelled"}:
-        return
-    make_private_folder(folder / JOBS_FOLDER)
-    kept = KeptJob(
+def as_kept(job: Job) -> KeptJob:
+    """What is kept of a job that has ended, or of one whose end is certain if this program stops now."""
+    state, sentence, outcome = end_state(job.state), job.sentence, job.outcome
+    if state is None:
+        state, sentence, outcome = "failed", "its coordinator stopped meanwhile", job.will
+    return KeptJob(
         format=1,
         envelope=job.envelope,
-        state=job.state,
-        sentence=job.sentence,
+        state=state,
+        sentence=sentence,
         since=job.since,
         step=job.step,
         losses=tuple(job.losses),
         held_out=job.held_out,
         weights=job.weights,
         plan=job.plan,
+        cancellation=job.cancellation,
+        outcome=outcome,
     )
-    write_private(_path(folder, job.id), msgspec.msgpack.encode(kept))
+
+
+def keep_job(folder: Path, kept: KeptJob) -> None:
+    """Write a job below ``folder``; raises FailureError with the cause."""
+    make_private_folder(folder / JOBS_FOLDER)
+    write_private(_path(folder, job_id(kept.envelope)), msgspec.msgpack.encode(kept))
 
 
 def forget_job(folder: Path, job: JobId) -> None:
@@ -77,7 +87,9 @@ def restore(job: Job, kept: KeptJob) -> None:
     """Put into ``job`` what was kept of it."""
     job.state, job.sentence, job.since = kept.state, kept.sentence, kept.since
     job.step, job.losses = kept.step, list(kept.losses)
-    job.held_out, job.weights, job.plan, job.heard = kept.held_out, kept.weights, kept.plan, True
+    job.held_out, job.weights, job.plan = kept.held_out, kept.weights, kept.plan
+    job.cancellation, job.outcome = kept.cancellation, kept.outcome
+    job.heard = bool(kept.outcome or kept.cancellation)
     for step, loss in enumerate(kept.losses):
         if math.isfinite(loss):
             job.curve.add(step, loss)

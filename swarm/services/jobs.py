@@ -5,98 +5,41 @@ Other services listen: the coordinator takes the jobs that name this peer, the h
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
 from swarm.errors import FailureError, MisuseError, RemoteProtocolError
 from swarm.identity.chain import Member
-from swarm.identity.envelope import CANCELLATION, MANIFEST, PLAN, open_envelope, seal
+from swarm.identity.envelope import CANCELLATION, MANIFEST, OUTCOME, PLAN, seal
 from swarm.identity.rights import Right
 from swarm.ids import JobId, PeerId, job_id, short
 from swarm.services.context import Context, Service
-from swarm.services.status.curve import LossCurve
+from swarm.services.job import Job
+from swarm.services.signed import read_signed
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.coordination import PlanIssue
-from swarm.wire.messages.jobs import JobAnnounce, JobCancel, JobFollow, JobNotice, JobProgress, JobState
-from swarm.wire.records.blobs import TensorBlob
+from swarm.wire.messages.jobs import (
+    JobAnnounce,
+    JobCancel,
+    JobFollow,
+    JobNotice,
+    JobOutcome,
+    JobProgress,
+    JobState,
+)
 from swarm.wire.records.manifest import Cancellation, Manifest
+from swarm.wire.records.outcome import Outcome
 from swarm.wire.records.plan import Plan
 
 MAX_JOBS: Final = 256
 """Jobs remembered; the oldest ended one makes room. A member with ``train`` can fill no more than this."""
 
+NEWS_SECONDS: Final = 600.0
+"""A job that was published longer ago is no news to a node that hears of it only now."""
+
 COORDINATOR_SECONDS: Final = 10.0
 """How long a job's coordinator may be out of reach before those who follow the job give it up."""
-
-ENDED: Final[frozenset[JobState]] = frozenset({"done", "failed", "cancelled"})
-
-_SPEED_WINDOW: Final = 20
-"""Steps over which tokens a second are measured."""
-
-
-@dataclass(slots=True)
-class Job:
-    """What this node knows of one job; the coordinator's word where it has heard it."""
-
-    id: JobId
-    envelope: bytes
-    manifest: Manifest
-    author: PeerId
-    state: JobState = "waiting"
-    sentence: str = "nothing heard from its coordinator yet"
-    since: float = 0.0
-    until: float = 0.0
-    step: int = 0
-    losses: list[float] = field(default_factory=list)
-    """Of the steps heard of, from the first on; only followers hear all."""
-    moments: list[float] = field(default_factory=list)
-    """When the last records came, for the speed (``Clock.elapsed``)."""
-    held_out: float = float("nan")
-    weights: tuple[TensorBlob, ...] = ()
-    replicas: int = 0
-    heard: bool = False
-    """Whether its coordinator, perhaps this peer itself, has said how it stands."""
-    plan: Plan | None = None
-    curve: LossCurve = field(default_factory=LossCurve)
-    cancellation: bytes = b""
-
-    @property
-    def coordinator(self) -> PeerId:
-        """The peer that decides for the job."""
-        return PeerId(self.manifest.council[0])
-
-    @property
-    def ended(self) -> bool:
-        """Whether it will never go on."""
-        return self.state in ENDED
-
-    @property
-    def tokens_per_step(self) -> int:
-        """Elements of the target that one step learns from."""
-        manifest = self.manifest
-        return manifest.tokens_per_sample * manifest.micro_batch_size * manifest.micro_batches
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Over the last steps; 0 before the second step."""
-        moments = self.moments
-        if len(moments) < 2 or moments[-1] <= moments[0]:
-            return 0.0
-        return self.tokens_per_step * (len(moments) - 1) / (moments[-1] - moments[0])
-
-    def advance(self, progress: JobProgress, now: float) -> None:
-        """Take in what was agreed about a step."""
-        if progress.outcome == "evaluated":
-            self.held_out = progress.loss
-        if progress.outcome != "applied" or progress.step != len(self.losses):
-            return
-        self.losses.append(progress.loss)
-        self.curve.add(progress.step, progress.loss)
-        self.step = len(self.losses)
-        self.moments.append(now)
-        del self.moments[:-_SPEED_WINDOW]
 
 
 class Jobs(Service):
@@ -164,6 +107,8 @@ class Jobs(Service):
             self._context.send(peer, JobAnnounce(manifest=job.envelope))
             if job.cancellation:
                 self._context.send(peer, JobCancel(cancellation=job.cancellation))
+            if job.outcome:
+                self._context.send(peer, JobOutcome(outcome=job.outcome))
             if job.coordinator == peer and not job.ended:
                 self.follow(job)
 
@@ -189,6 +134,8 @@ class Jobs(Service):
                 self._cancelled(message.cancellation, sender)
             case JobNotice():
                 self._noticed(sender, message)
+            case JobOutcome():
+                self.settle(message.outcome, from_peer=sender)
             case PlanIssue():
                 self._planned(sender, message)
             case JobProgress() if sender != self._context.identity.peer:
@@ -224,8 +171,9 @@ class Jobs(Service):
         self._make_room()
         job = self.recall(envelope)
         manifest = job.manifest
-        words = f"job {short(job.id)} ({manifest.name}) was published by peer {short(job.author)}"
-        self._context.story.tell("job", words, peer=job.author)
+        if self._context.clock.wall() - manifest.created < NEWS_SECONDS:
+            words = f"job {short(job.id)} ({manifest.name}) was published by peer {short(job.author)}"
+            self._context.story.tell("job", words, peer=job.author)
         for peer in self._context.peers():
             if peer != from_peer:
                 self._context.send(peer, JobAnnounce(manifest=envelope))
@@ -236,14 +184,7 @@ class Jobs(Service):
         return job
 
     def _open(self, envelope: bytes) -> tuple[Member, Manifest]:
-        now = self._context.clock.wall()
-        member, payload = open_envelope(
-            envelope, domain=MANIFEST, authority=self._context.identity.authority, now=now
-        )
-        try:
-            manifest = msgspec.msgpack.decode(payload, type=Manifest)
-        except msgspec.DecodeError as error:
-            raise RemoteProtocolError(f"a manifest does not parse: {error}") from None
+        member, manifest = read_signed(envelope, MANIFEST, Manifest, self._context)
         if Right.TRAIN not in member.rights:
             raise RemoteProtocolError(f"peer {short(member.peer)} published a job without the right to")
         if manifest.swarm != self._context.identity.swarm:
@@ -261,14 +202,7 @@ class Jobs(Service):
             listener(ended[0])
 
     def _cancelled(self, envelope: bytes, sender: PeerId) -> None:
-        now = self._context.clock.wall()
-        member, payload = open_envelope(
-            envelope, domain=CANCELLATION, authority=self._context.identity.authority, now=now
-        )
-        try:
-            wish = msgspec.msgpack.decode(payload, type=Cancellation)
-        except msgspec.DecodeError as error:
-            raise RemoteProtocolError(f"a cancellation does not parse: {error}") from None
+        member, wish = read_signed(envelope, CANCELLATION, Cancellation, self._context)
         job = self._jobs.get(JobId(wish.job))
         if job is None or job.ended or job.cancellation:
             return
@@ -282,13 +216,28 @@ class Jobs(Service):
         for listener in self.on_cancel:
             listener(job)
 
+    def settle(self, envelope: bytes, *, from_peer: PeerId) -> None:
+        """Take in how a job ended, and pass it on.
+
+        Raises RemoteProtocolError where its coordinator has not signed that. A job that is not known, or
+        ended already in its coordinator's word, is left as it is.
+        """
+        member, outcome = read_signed(envelope, OUTCOME, Outcome, self._context)
+        job = self._jobs.get(JobId(outcome.job))
+        if job is None or job.outcome:
+            return
+        if member.peer != job.coordinator:
+            raise RemoteProtocolError(f"the outcome of job {short(job.id)} is not signed by its coordinator")
+        job.outcome, job.heard = envelope, True
+        job.state, job.sentence, job.since, job.until = outcome.state, outcome.sentence, outcome.wall, 0.0
+        job.step, job.held_out, job.weights = outcome.step, outcome.held_out, outcome.weights
+        for peer in self._context.peers():
+            if peer != from_peer:
+                self._context.send(peer, JobOutcome(outcome=envelope))
+        self.changed(job)
+
     def _planned(self, sender: PeerId, message: PlanIssue) -> None:
-        authority, now = self._context.identity.authority, self._context.clock.wall()
-        member, payload = open_envelope(message.plan, domain=PLAN, authority=authority, now=now)
-        try:
-            plan = msgspec.msgpack.decode(payload, type=Plan)
-        except msgspec.DecodeError as error:
-            raise RemoteProtocolError(f"a plan does not parse: {error}") from None
+        member, plan = read_signed(message.plan, PLAN, Plan, self._context)
         job = self._jobs.get(JobId(plan.job))
         if job is None or job.ended:
             return
@@ -308,18 +257,12 @@ class Jobs(Service):
             return
         if sender != job.coordinator:
             raise RemoteProtocolError(f"a notice of job {short(job.id)} did not come from its coordinator")
-        if job.cancellation and notice.state != "cancelled":
+        if job.cancellation or job.outcome:
             return
-        job.state, job.sentence, job.since, job.until = (
-            notice.state,
-            notice.sentence,
-            notice.since,
-            notice.until,
-        )
-        job.weights, job.replicas = notice.weights, notice.replicas
-        job.held_out = notice.held_out
+        job.state, job.sentence = notice.state, notice.sentence
+        job.since, job.until = notice.since, notice.until
+        job.replicas, job.heard = notice.replicas, True
         job.step = max(job.step, notice.step)
-        job.heard = True
         self.changed(job)
 
     def _advanced(self, sender: PeerId, progress: JobProgress) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from swarm.ids import JobId, StageIndex
 from swarm.protocol.pipeline import PipelineStatistics
-from swarm.services.jobs import Job
+from swarm.services.job import Job
 from swarm.services.status.document import (
     EventStatus,
     GroupStatus,

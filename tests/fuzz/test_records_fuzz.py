@@ -13,6 +13,7 @@ from swarm.errors import RemoteProtocolError
 from swarm.services.job_files import KeptJob
 from swarm.wire.records.blobs import Blob
 from swarm.wire.records.manifest import Dataset, Field, Manifest, Optimizer, Schedule
+from swarm.wire.records.outcome import Outcome
 from swarm.wire.records.plan import Plan, StagePlan
 from swarm.wire.tensors import TensorHeader
 
@@ -52,6 +53,11 @@ KEPT = KeptJob(
     held_out=0.5,
     weights=(),
     plan=PLAN,
+    cancellation=b"",
+    outcome=b"x",
+)
+OUTCOME = Outcome(
+    format=1, job="j" * 52, state="failed", sentence="why", wall=1.0, step=2, held_out=0.5, weights=()
 )
 
 odd = (
@@ -74,7 +80,7 @@ def places(value: Any, path: tuple[int, ...] = ()) -> list[tuple[int, ...]]:
 
 
 @settings(max_examples=400, deadline=None)
-@given(data=st.data(), record=st.sampled_from([MANIFEST, PLAN, KEPT]))
+@given(data=st.data(), record=st.sampled_from([MANIFEST, PLAN, KEPT, OUTCOME]))
 def test_a_record_with_one_thing_changed_is_read_or_refused(data: st.DataObject, record: Any) -> None:
     decoded = msgspec.msgpack.decode(msgspec.msgpack.encode(record))
     *way, last = data.draw(st.sampled_from(places(decoded)))

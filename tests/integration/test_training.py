@@ -14,7 +14,7 @@ from swarm.ids import ValueId
 from swarm.protocol.pipeline_events import Backward
 from swarm.schedule.capacity import memory_for_peers
 from swarm.schedule.workload import Workload
-from swarm.services.jobs import Job
+from swarm.services.job import Job
 from swarm.services.node import Node
 from swarm.services.training.author import PreparedJob, prepare_job
 from swarm.services.training.node import TrainingNode
@@ -308,3 +308,39 @@ async def test_with_the_dhts_storage_emptied_a_join_fails(
             node.entrance.discovery.forget_records()
         with pytest.raises(FailureError, match="does not keep what is published there"):
             await cluster.add_peer(memory=1000)
+
+
+def has_copy(node: Node) -> bool:
+    return any("a copy of the weights" in event.sentence for event in node.story.events())
+
+
+async def test_anybody_who_was_there_can_say_how_a_job_ended_and_give_its_weights(
+    tmp_path: Path, make_job: MakeJob
+) -> None:
+    prepared = prepare_job(make_job())
+    async with Cluster(tmp_path / "swarm", networks=memory_networks()) as cluster:
+        run = await train(cluster, prepared, 2)
+        await cluster.until(lambda: any(has_copy(node) for node in run.peers))
+        coordinator = next(node for node in run.peers if node.identity.peer == run.job.coordinator)
+        author = run.author
+        await cluster.end(coordinator)
+        await cluster.end(author)
+        reader = await cluster.add_author()
+        found = await reader.export(run.job.id[:8], tmp_path / "weights.safetensors")
+        assert found.tensors == len(prepared.captured.state_dict)
+
+
+async def test_a_coordinator_that_comes_back_does_not_begin_its_job_anew(
+    tmp_path: Path, make_job: MakeJob
+) -> None:
+    prepared = prepare_job(make_job(steps=100_000))
+    async with Cluster(tmp_path, networks=memory_networks()) as cluster:
+        run = await running(cluster, prepared, 2)
+        coordinator = next(node for node in run.peers if node.identity.peer == run.job.coordinator)
+        await cluster.end(coordinator)
+        again = await cluster.start_again(coordinator)
+        await cluster.until(lambda: bool(run.job.outcome))
+        assert run.job.state == "failed"
+        assert "stopped meanwhile" in run.job.sentence
+        assert again.jobs.find(run.job.id).ended
+        assert not again.held()

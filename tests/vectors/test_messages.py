@@ -43,15 +43,14 @@ SAMPLES: list[Message] = [
     jobs.JobFollow(job=JOB, since=12),
     jobs.JobNotice(
         job=JOB,
-        state="done",
-        sentence="the trained weights are in the swarm",
+        state="waiting",
+        sentence="waiting for peers that offer memory",
         since=1796040000.0,
-        until=0.0,
-        step=300,
-        weights=(TENSOR,),
-        held_out=2.125,
+        until=1796040120.0,
+        step=0,
         replicas=1,
     ),
+    jobs.JobOutcome(outcome=b"outcome"),
     jobs.JobProgress(
         job=JOB, incarnation=1, step=17, outcome="applied", clip=0.5, norm=2.0, loss=3.25, cause=""
     ),

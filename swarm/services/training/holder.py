@@ -11,8 +11,9 @@ from swarm.errors import FailureError, RemoteProtocolError
 from swarm.ids import JobId, PeerId, StageIndex, short
 from swarm.log import get_log
 from swarm.services.context import Context, Service
+from swarm.services.job import Job
 from swarm.services.job_blocks import JobBlocks
-from swarm.services.jobs import Job, Jobs
+from swarm.services.jobs import Jobs
 from swarm.services.node_status import HeldStage
 from swarm.services.training.loading import load_stage
 from swarm.services.training.pipeline import Data, StagePipeline
@@ -249,10 +250,31 @@ class Holder(Service):
     def _changed(self, job: Job) -> None:
         if not job.ended:
             return
-        if self._drop(job.id):
+        held = self._drop(job.id)
+        if held:
             for other in self._jobs.all():
                 self._offer(other)
         self._blocks.release(job)
+        if held and job.state == "done" and self._is_second_keeper(job):
+            self._context.tasks.create_task(self._keep_weights(job), name="keep weights")
+
+    def _is_second_keeper(self, job: Job) -> bool:
+        """Whether this peer is to keep all trained weights beside the coordinator: the first other holder."""
+        holders = [stage.holder for stage in job.plan.stages] if job.plan is not None else []
+        others = [holder for holder in holders if holder != job.coordinator]
+        return others[:1] == [self._context.identity.peer]
+
+    async def _keep_weights(self, job: Job) -> None:
+        blobs = [tensor.blob for tensor in job.weights]
+        self._blocks.pin_weights(job, blobs)
+        try:
+            await self._blocks.fetch(job, blobs)
+        except FailureError as error:
+            self._context.story.tell("trouble", f"no copy of the weights of job {short(job.id)}: {error}")
+        else:
+            self._context.story.tell("job", f"a copy of the weights of job {short(job.id)} is here")
+        finally:
+            self._blocks.release(job)
 
     def _drop(self, job: JobId) -> int:
         """Let go of every stage of a job; returns how many there were."""

@@ -16,8 +16,8 @@ from swarm.graph.stage import Stage, tensor_names
 from swarm.ids import Digest, Incarnation, StageIndex, Step
 from swarm.protocol.pipeline import users_of
 from swarm.protocol.pipeline_events import Route, StageRole
+from swarm.services.job import Job
 from swarm.services.job_blocks import JobBlocks
-from swarm.services.jobs import Job
 from swarm.services.training.arrays import from_array
 from swarm.services.training.samples import Samples
 from swarm.train.device import DeviceThread

@@ -11,8 +11,8 @@ from swarm.data.dataset import Reader
 from swarm.data.sampler import held_out_indices, indices
 from swarm.data.tensors import Array
 from swarm.ids import Digest
+from swarm.services.job import Job
 from swarm.services.job_blocks import JobBlocks
-from swarm.services.jobs import Job
 from swarm.wire.messages.pipeline import Phase
 
 AHEAD: Final = 2

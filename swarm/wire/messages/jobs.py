@@ -1,6 +1,7 @@
 """Flow: jobs. Members tell each other which jobs there are; authors and followers hear how they go.
 
 any -> any                 JobAnnounce (on link-up, and when one is new to the sender)
+coordinator -> any -> any  JobOutcome (when the job ends, and on link-up)
 author -> any              JobCancel
 follower -> coordinator    JobFollow, answered by JobNotice now and on every change, and JobProgress
 recorder -> coordinator -> follower    JobProgress, for every step
@@ -11,7 +12,6 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import Meta
 
 from swarm.wire.messages.base import Count, LongId, Message, StepNumber
-from swarm.wire.records.blobs import TensorBlob
 from swarm.wire.text import Sentence
 
 JobState = Literal["waiting", "loading", "training", "finishing", "done", "failed", "cancelled"]
@@ -60,17 +60,20 @@ class JobNotice(Message, frozen=True, kw_only=True):
 
     NUMBER: ClassVar[int] = 13
     job: LongId
-    state: JobState
+    state: Literal["waiting", "loading", "training", "finishing"]
     sentence: Sentence
-    """What it waits for, or why it ended."""
+    """What it waits for."""
     since: float
     """Wall time at which this state began, seconds since 1970 UTC."""
     until: float
     """Wall time at which waiting ends in failure; 0 where it does not."""
     step: StepNumber
-    weights: Annotated[tuple[TensorBlob, ...], Meta(max_length=100_000)]
-    """The trained parameters and buffers, once ``done``; empty before."""
-    held_out: float
-    """Held-out loss of the trained weights; NaN where the job has no held-out data or is not done."""
     replicas: Count
     """Peers beside the author that hold every block the job needs."""
+
+
+class JobOutcome(Message, frozen=True, kw_only=True):
+    """How a job ended: a signed ``records.outcome.Outcome``, passed on by anybody who has it."""
+
+    NUMBER: ClassVar[int] = 15
+    outcome: Envelope

@@ -20,6 +20,7 @@ MESSAGES: Final[dict[int, type[Message]]] = {
         jobs.JobFollow,
         jobs.JobNotice,
         jobs.JobProgress,
+        jobs.JobOutcome,
         coordination.Offer,
         coordination.PlanIssue,
         coordination.StageReady,

@@ -11,20 +11,22 @@ import pytest
 from swarm.clock import SystemClock
 from swarm.errors import FailureError, MisuseError, RemoteProtocolError
 from swarm.identity.authority import Authority
-from swarm.identity.envelope import CANCELLATION, MANIFEST, PLAN, seal
+from swarm.identity.envelope import CANCELLATION, MANIFEST, OUTCOME, PLAN, seal
 from swarm.identity.keys import PrivateKey
 from swarm.identity.membership import Identity
 from swarm.identity.rights import ALL_RIGHTS, CONTRIBUTE_ONLY, Right
 from swarm.ids import PeerId, job_id
 from swarm.log import get_log
 from swarm.services import jobs as module
-from swarm.services.jobs import Job, Jobs
+from swarm.services.job import Job
+from swarm.services.jobs import Jobs
 from swarm.services.story import Story
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.coordination import PlanIssue
-from swarm.wire.messages.jobs import JobAnnounce, JobCancel, JobFollow, JobNotice, JobProgress
+from swarm.wire.messages.jobs import JobAnnounce, JobCancel, JobFollow, JobNotice, JobOutcome, JobProgress
 from swarm.wire.records.blobs import Blob
 from swarm.wire.records.manifest import Cancellation, Dataset, Field, Manifest, Optimizer, Schedule
+from swarm.wire.records.outcome import Outcome
 from swarm.wire.records.plan import Plan, StagePlan
 
 CLOCK = SystemClock()
@@ -112,18 +114,22 @@ def progress(job: str, step: int, outcome: str = "applied", loss: float = 1.0) -
     )
 
 
-def notice(job: str, state: str, step: int = 0) -> JobNotice:
-    return JobNotice(
-        job=job,
-        state=state,
-        sentence="so",
-        since=5.0,
-        until=0.0,
-        step=step,
-        weights=(),
-        held_out=0.5,
-        replicas=1,  # type: ignore[arg-type]
-    )
+def notice(job: str, state: Any, step: int = 0) -> JobNotice:
+    return JobNotice(job=job, state=state, sentence="so", since=5.0, until=0.0, step=step, replicas=1)
+
+
+def outcome(job: str, by: Identity = COORDINATOR, **changes: Any) -> JobOutcome:
+    fields: dict[str, Any] = {
+        "format": 1,
+        "job": job,
+        "state": "done",
+        "sentence": "so",
+        "wall": 9.0,
+        "step": 10,
+        "held_out": 0.5,
+        "weights": (),
+    }
+    return JobOutcome(outcome=seal(by, OUTCOME, msgspec.msgpack.encode(Outcome(**(fields | changes)))))
 
 
 @pytest.fixture
@@ -220,11 +226,29 @@ def test_a_cancelled_job_does_not_come_back_by_an_old_notice(jobs: Jobs) -> None
 def test_only_the_coordinator_says_how_a_job_stands(jobs: Jobs) -> None:
     job = learn(jobs)
     with pytest.raises(RemoteProtocolError, match="coordinator"):
-        jobs.handle(OTHER.peer, notice(job.id, "done"), NOTHING)
+        jobs.handle(OTHER.peer, notice(job.id, "training"), NOTHING)
     jobs.handle(COORDINATOR.peer, notice(job.id, "training", step=4), NOTHING)
     assert (job.state, job.step, job.heard) == ("training", 4, True)
     assert not jobs.handle(OTHER.peer, progress(job.id, 0), NOTHING)
     assert job.losses == []
+
+
+def test_an_outcome_counts_from_anybody_under_the_coordinators_signature_and_is_passed_on(
+    jobs: Jobs, node: FakeNode
+) -> None:
+    job = learn(jobs)
+    node.take()
+    with pytest.raises(RemoteProtocolError, match="not signed by its coordinator"):
+        jobs.handle(COORDINATOR.peer, outcome(job.id, by=AUTHOR), NOTHING)
+    word = outcome(job.id)
+    jobs.handle(OTHER.peer, word, NOTHING)
+    assert (job.state, job.step, job.held_out, job.heard) == ("done", 10, 0.5, True)
+    assert node.take() == [(COORDINATOR.peer, word)]
+    jobs.handle(OTHER.peer, outcome(job.id, state="failed"), NOTHING)
+    jobs.handle(COORDINATOR.peer, notice(job.id, "training"), NOTHING)
+    assert job.state == "done"
+    jobs.on_up(AUTHOR.peer)
+    assert (AUTHOR.peer, word) in node.take()
 
 
 def test_losses_are_taken_in_order_and_once(jobs: Jobs) -> None:

@@ -1,0 +1,109 @@
+"""What a node knows of one job."""
+
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from swarm.ids import JobId, PeerId
+from swarm.services.status.curve import LossCurve
+from swarm.wire.messages.jobs import JobProgress, JobState
+from swarm.wire.records.blobs import TensorBlob
+from swarm.wire.records.manifest import Manifest
+from swarm.wire.records.plan import Plan
+
+EndState = Literal["done", "failed", "cancelled"]
+"""States that a job never leaves."""
+
+_SPEED_WINDOW: Final = 20
+"""Steps over which tokens a second are measured."""
+
+
+@dataclass(slots=True)
+class Job:
+    """What this node knows of one job; the coordinator's word where it has heard it."""
+
+    id: JobId
+    envelope: bytes
+    manifest: Manifest
+    author: PeerId
+    state: JobState = "waiting"
+    sentence: str = "nothing heard from its coordinator yet"
+    since: float = 0.0
+    until: float = 0.0
+    step: int = 0
+    losses: list[float] = field(default_factory=list)
+    """Of the steps heard of, from the first on; only followers hear all."""
+    moments: list[float] = field(default_factory=list)
+    """When the last records came, for the speed (``Clock.elapsed``)."""
+    first: tuple[float, int] | None = None
+    """When the first step came that was not caught up with, and how many there were then."""
+    held_out: float = float("nan")
+    weights: tuple[TensorBlob, ...] = ()
+    replicas: int = 0
+    heard: bool = False
+    """Whether its coordinator, perhaps this peer itself, has said how it stands."""
+    plan: Plan | None = None
+    curve: LossCurve = field(default_factory=LossCurve)
+    cancellation: bytes = b""
+    """The signed wish to end it, where somebody had one."""
+    outcome: bytes = b""
+    """How it ended, signed by its coordinator."""
+    will: bytes = b""
+    """At the coordinator, once training has begun: the outcome that counts if this program stops first."""
+
+    @property
+    def coordinator(self) -> PeerId:
+        """The peer that decides for the job."""
+        return PeerId(self.manifest.council[0])
+
+    @property
+    def ended(self) -> bool:
+        """Whether it will never go on."""
+        return end_state(self.state) is not None
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Elements of the target that one step learns from."""
+        manifest = self.manifest
+        return manifest.tokens_per_sample * manifest.micro_batch_size * manifest.micro_batches
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Over the last steps; 0 before the second step."""
+        moments = self.moments
+        return self._speed(moments[0], moments[-1], len(moments) - 1) if moments else 0.0
+
+    @property
+    def mean_tokens_per_second(self) -> float:
+        """Over all steps that were watched as they came; 0 before the second."""
+        if self.first is None or not self.moments:
+            return 0.0
+        moment, step = self.first
+        return self._speed(moment, self.moments[-1], len(self.losses) - step)
+
+    def _speed(self, begin: float, end: float, steps: int) -> float:
+        return self.tokens_per_step * steps / (end - begin) if end > begin else 0.0
+
+    def advance(self, progress: JobProgress, now: float) -> None:
+        """Take in what was agreed about a step. What is caught up with in one go says nothing of speed."""
+        if progress.outcome == "evaluated":
+            self.held_out = progress.loss
+        if progress.outcome != "applied" or progress.step != len(self.losses):
+            return
+        behind = len(self.losses) < self.step
+        self.losses.append(progress.loss)
+        self.curve.add(progress.step, progress.loss)
+        self.step = max(self.step, len(self.losses))
+        if behind:
+            return
+        self.first = self.first or (now, len(self.losses))
+        self.moments.append(now)
+        del self.moments[:-_SPEED_WINDOW]
+
+
+def end_state(state: JobState) -> EndState | None:
+    """``state`` where it is an end, else None."""
+    match state:
+        case "done" | "failed" | "cancelled":
+            return state
+        case _:
+            return None

@@ -1,0 +1,24 @@
+"""Reading what another member signed: who it was, and the record, or the error that charges the sender."""
+
+from typing import TypeVar
+
+import msgspec
+
+from swarm.errors import RemoteProtocolError
+from swarm.identity.chain import Member
+from swarm.identity.envelope import Domain, open_envelope
+from swarm.services.context import Context
+
+Record = TypeVar("Record")
+
+
+def read_signed(
+    envelope: bytes, domain: Domain, kind: type[Record], context: Context
+) -> tuple[Member, Record]:
+    """The signer and the record in ``envelope``; raises RemoteProtocolError for anything else."""
+    authority, now = context.identity.authority, context.clock.wall()
+    member, payload = open_envelope(envelope, domain=domain, authority=authority, now=now)
+    try:
+        return member, msgspec.msgpack.decode(payload, type=kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise RemoteProtocolError(f"the {domain} does not parse: {error}") from None
