@@ -30,6 +30,10 @@ _UsageError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 """The option parser's base of all complaints about a command line, under any version of typer."""
 
 
+class InterruptedRunError(Exception):
+    """The user ended the program, and it drained."""
+
+
 def parsed_by(parse: Callable[[str], _Value]) -> Callable[[str | _Value], _Value]:
     """``parse`` as a parser of an option: its MisuseError names the option, and a default passes through."""
 
@@ -111,7 +115,7 @@ def run_program(app: typer.Typer, program: str, arguments: Sequence[str]) -> int
         status = command.main(list(arguments), prog_name=program, standalone_mode=False)
     except typer.Exit as end:
         return end.exit_code
-    except (KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, typer.Abort, InterruptedRunError):
         return INTERRUPTED
     except _UsageError as error:
         path = getattr(getattr(error, "ctx", None), "command_path", program)
@@ -198,8 +202,9 @@ def start(app: typer.Typer, program: str) -> NoReturn:
     """
     arguments = sys.argv[1:]
     install_last_resort(program, arguments, os.environ)
-    # A shell starts what it runs in the background deaf to interrupts; whoever sends one means it.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Until a node runs there is nothing to drain, and an exception would not do: imports swallow it, torch's
+    # among them. A shell starts what it runs in the background deaf to interrupts; who sends one means it.
+    signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
     for stream in (sys.stdout, sys.stderr):
         # A label in Cyrillic must not end a command on a console that cannot show it.
         if hasattr(stream, "reconfigure"):

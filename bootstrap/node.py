@@ -3,10 +3,10 @@
 import asyncio
 from pathlib import Path
 
+from bootstrap.commandline import InterruptedRunError
 from bootstrap.hosting import Hosted, run_node
 from bootstrap.options import BootstrapOptions
 from bootstrap.output import print_json, print_line, say
-from bootstrap.running import InterruptedRunError
 from swarm.clock import SystemClock
 from swarm.errors import MisuseError, UserError
 from swarm.identity.authority import Authority

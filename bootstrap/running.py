@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 import psutil
 
-from bootstrap.commandline import INTERRUPTED
+from bootstrap.commandline import INTERRUPTED, InterruptedRunError
 
 DRAIN_SECONDS: Final = 4.5
 """From the first interrupt to the end by force; users are promised five seconds (DESIGN section 5)."""
@@ -28,10 +28,6 @@ _SIGNALS: Final = tuple(
 )
 _SHOW_CURSOR: Final = "\x1b[?25h"
 _Result = TypeVar("_Result")
-
-
-class InterruptedRunError(Exception):
-    """The user ended the program, and it drained."""
 
 
 def run(body: Callable[[], Coroutine[Any, Any, _Result]], *, parent: int | None = None) -> _Result:

@@ -21,7 +21,7 @@ from bootstrap.running import run
 from peer.config import CancelOptions, ExportOptions, JobsOptions
 from peer.nearest import nearest
 from peer.tables import make_table
-from peer.training_part import require_training_part
+from peer.training_part import require_training_part, writable_file
 from peer.wording import shown_number, shown_span
 from swarm.clock import SystemClock, wall
 from swarm.errors import MisuseError
@@ -80,11 +80,7 @@ def cancel(options: CancelOptions) -> None:
 def export(options: ExportOptions) -> None:
     """Write a job's weights to a file."""
     require_training_part()
-    path = options.output.expanduser().absolute()
-    if not path.parent.is_dir():
-        raise MisuseError(f"there is no folder {path.parent} to write {path.name} to")
-    if path.is_dir():
-        raise MisuseError(f"{path} is a folder: give -o a file name")
+    path = writable_file(options.output)
     report = _with_swarm(options, lambda swarm: swarm.export(options.job, path))
     if options.json:
         print_json(msgspec.to_builtins(report))

@@ -5,9 +5,9 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bootstrap.commandline import InterruptedRunError
 from bootstrap.hosting import Hosted, run_node
 from bootstrap.output import say
-from bootstrap.running import InterruptedRunError
 from peer.config import PeerOptions
 from peer.training_part import require_training_part
 from peer.view import follow

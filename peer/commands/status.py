@@ -10,8 +10,9 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from bootstrap.commandline import InterruptedRunError
 from bootstrap.output import print_line, say
-from bootstrap.running import InterruptedRunError, run
+from bootstrap.running import run
 from peer.config import StatusOptions
 from peer.nearest import nearest
 from peer.render import render_status

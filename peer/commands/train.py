@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from bootstrap.commandline import INTERRUPTED
+from bootstrap.commandline import INTERRUPTED, InterruptedRunError
 from bootstrap.hosting import Hosted, run_node
 from bootstrap.output import print_json, print_line, say
-from bootstrap.running import InterruptedRunError
 from peer.commands.jobs import ANY_PORT
 from peer.config import TrainOptions
 from peer.training_part import require_training_part
@@ -26,8 +25,8 @@ from swarm.services.jobs import Jobs
 from swarm.services.node import NodeConfig
 
 if TYPE_CHECKING:
-    from swarm.services.training.author import PreparedJob
     from swarm.services.training.node import TrainingNode
+    from swarm.train.job import TrainingJob
 
 
 PATIENCE_SECONDS: Final = 120.0
@@ -37,18 +36,23 @@ PATIENCE_SECONDS: Final = 120.0
 def train(options: TrainOptions) -> int:
     """Publish and follow; returns the exit status."""
     require_training_part()
-    from swarm.services.training.author import prepare_job  # noqa: PLC0415 - imports torch
-    from swarm.train.job import load_job  # noqa: PLC0415
+    if not options.file.is_file():
+        raise MisuseError(f"{options.file} is not a file: give the Python file with the job")
+    from swarm.train.job import load_job  # noqa: PLC0415 - imports torch
 
     job = load_job(options.file)
     if options.steps is not None:
         job = dataclasses.replace(job, steps=options.steps)
-    say(f"capturing {job.name}")
-    prepared = prepare_job(job)
+    published: list[Job] = []
     try:
-        run_node(options, make_author(disk=options.disk), lambda hosted: _follow(options, prepared, hosted))
+        run_node(
+            options, make_author(disk=options.disk), lambda hosted: _follow(options, job, hosted, published)
+        )
     except InterruptedRunError:
-        say("no longer following: swarm jobs shows whether the job goes on, swarm cancel ends it")
+        if published:
+            say("no longer following: swarm jobs shows whether the job goes on, swarm cancel ends it")
+        else:
+            say("nothing was published")
         return INTERRUPTED
     return 0
 
@@ -72,22 +76,27 @@ def make_author(*, disk: int, listen: Address = ANY_PORT) -> "Callable[[Home, Id
     return make
 
 
-async def _follow(options: TrainOptions, prepared: "PreparedJob", hosted: "Hosted[TrainingNode]") -> None:
+async def _follow(
+    options: TrainOptions, wanted: "TrainingJob", hosted: "Hosted[TrainingNode]", published: list[Job]
+) -> None:
+    """Capture the job on the device thread, publish it, and wait for its end; ``published`` gets it."""
+    from swarm.services.training.author import prepare_job  # noqa: PLC0415 - imports torch
+
     node = hosted.node
     began = elapsed()
+    say(f"capturing {wanted.name}")
+    prepared = await node.device.run(prepare_job, wanted)
     async with follow(node, hosted.status_url):
-        patience = prepared.job.patience or (0.0 if options.detach else PATIENCE_SECONDS)
+        patience = wanted.patience or (0.0 if options.detach else PATIENCE_SECONDS)
         job = await node.author.publish(prepared, patience=patience)
-        if options.detach:
-            await wait_for(node.jobs, job, replicated)
-        else:
-            await wait_for(node.jobs, job, ended)
+        published.append(job)
+        await wait_for(node.jobs, job, replicated if options.detach else ended)
     if options.json:
         print_json(
             {
                 "job": job.id,
                 "loss": job.losses,
-                "tokens_per_second": job.tokens_per_second,
+                "tokens_per_second": job.mean_tokens_per_second,
                 "seconds": elapsed() - began,
             }
         )

@@ -56,6 +56,9 @@ class DemoResult:
     held_out: float | None
     comparison: Comparison | None
     tokens_per_second: float
+    """Elements of the target that were learnt from in a second, over all steps but the first."""
+    unit: str
+    """What those are: tokens, or samples where each has one label."""
     peers: Sequence[PeerResult]
     stages: Sequence[StageStatus]
     explanation: Sequence[str]
@@ -121,9 +124,10 @@ class DemoResult:
         held_out = "none" if self.held_out is None else f"{self.held_out:.4f}"
         ends = f"{self.loss[0]:.4f} at the start, {self.loss[-1]:.4f} at the end, {held_out} held out"
         lines = [
-            f"loss      {ends} ({len(self.loss)} steps, {self.seconds:.0f} s)",
-            f"speed     {self.tokens_per_second:.0f} tokens/s",
+            f"loss      {ends} ({counted(len(self.loss), 'step')}, {self.seconds:.0f} s)",
         ]
+        if self.tokens_per_second:
+            lines.append(f"speed     {self.tokens_per_second:.0f} {self.unit}/s")
         for peer in self.peers:
             stages = ", ".join(str(stage + 1) for stage in peer.stages) or "none"
             sent, received = format_bytes(peer.bytes_sent), format_bytes(peer.bytes_received)
@@ -136,3 +140,8 @@ class DemoResult:
 
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 step``, ``2 steps``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from bootstrap.commandline import INTERRUPTED
+from bootstrap.commandline import INTERRUPTED, InterruptedRunError
 from bootstrap.hosting import Hosted, host_node
 from bootstrap.options import NodeOptions
 from bootstrap.output import print_json, print_line, say
-from bootstrap.running import InterruptedRunError, run
+from bootstrap.running import run
 from peer.commands.train import ended, make_author, wait_for
 from peer.config import DemoOptions
 from peer.demo.processes import Child, Children
 from peer.demo.result import Comparison, DemoResult, PeerResult
-from peer.training_part import example_file, require_training_part
+from peer.training_part import example_file, require_training_part, writable_file
 from peer.view import follow
 from swarm.clock import elapsed, wall
 from swarm.errors import FailureError
@@ -57,6 +57,7 @@ def demo(options: DemoOptions) -> int:
     require_training_part()
     configure("debug" if options.debug else "info")
     began = elapsed()
+    _weights_file(options)
     prepared, whole = _prepare(options)
     memory = _memory_of_each(prepared, options.peers)
     with tempfile.TemporaryDirectory(prefix="swarm-demo-", ignore_cleanup_errors=True) as folder:
@@ -124,7 +125,7 @@ async def _run(
             say(f"status: {hosted.status_url}")
             job = await _beside(children, _train(hosted, prepared))
             peers = await _peers(folder, names, job)
-            weights = (options.output or Path(f"swarm-demo-{options.model}.safetensors")).absolute()
+            weights = _weights_file(options)
             await hosted.node.export(job.id, weights)
             held_out = None if math.isnan(job.held_out) else job.held_out
             seconds = elapsed() - began
@@ -138,7 +139,8 @@ async def _run(
                 loss=job.losses,
                 held_out=held_out,
                 comparison=comparison,
-                tokens_per_second=job.tokens_per_second,
+                tokens_per_second=job.mean_tokens_per_second,
+                unit="tokens" if job.manifest.tokens_per_sample > 1 else "samples",
                 peers=peers,
                 stages=status.stages,
                 explanation=job.plan.explanation if job.plan is not None else (),
@@ -146,6 +148,11 @@ async def _run(
                 status_url=hosted.status_url,
                 seconds=seconds,
             )
+
+
+def _weights_file(options: DemoOptions) -> Path:
+    """Where the weights go; raises MisuseError where they cannot be written there."""
+    return writable_file(options.output or Path(f"swarm-demo-{options.model}.safetensors"))
 
 
 def _create(folder: Path) -> Path:

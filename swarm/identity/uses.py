@@ -10,7 +10,7 @@ from swarm.errors import FailureError, RemoteRefusalError
 from swarm.identity.chain import Member
 from swarm.identity.files import read_state, write_private
 from swarm.identity.terms import InviteId
-from swarm.ids import PeerId
+from swarm.ids import PeerId, short
 
 
 class _State(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -40,8 +40,11 @@ class UseLedger:
             return False
         if len(self._peers.get(member.invite, ())) >= member.uses:
             times = "once" if member.uses == 1 else f"by {member.uses} peers"
+            users = ", ".join(short(peer) for peer in self.peers(member.invite)[:4])
             raise RemoteRefusalError(
-                "invite-used-up", f"the invite was for use {times}, and that is done: ask for a new one"
+                "invite-used-up",
+                f"the invite was for use {times}, and {users} did so: ask for a new one, "
+                "or go on as that peer (--name)",
             )
         return self.learn(member)
 

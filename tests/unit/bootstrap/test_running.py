@@ -9,11 +9,13 @@ import time
 
 import pytest
 
-from bootstrap.running import InterruptedRunError, run
+from bootstrap.commandline import InterruptedRunError
+from bootstrap.running import run
 
 PREAMBLE = """
 import asyncio, sys, threading
-from bootstrap.running import InterruptedRunError, run
+from bootstrap.commandline import InterruptedRunError
+from bootstrap.running import run
 
 async def wait_for_ever():
     print("ready", flush=True)

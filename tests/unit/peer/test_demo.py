@@ -25,6 +25,7 @@ def result(**changes: object) -> DemoResult:
         held_out=2.1,
         comparison=None,
         tokens_per_second=1234.5,
+        unit="tokens",
         peers=[PeerResult(name="peer1", id=FIRST, stages=[0, 2], bytes_sent=2048, bytes_received=5 << 20)],
         stages=sample_status().jobs[0].stages,
         explanation=["stage 1 of 2: on aaaa"],
