@@ -52,15 +52,19 @@ def render_status(document: StatusDocument, now: float, *, events: int = LAST_EV
         parts += [Text(), render_job(job, now)]
     if document.plan is not None:
         parts += [Text(clean(line), style="dim") for line in document.plan.explanation]
-    parts += [Text(), _members(document.members, now)]
+    parts += [Text(), _members(document.members)]
     if document.groups:
         rows = [
-            (str(number), ", ".join(map(shown_peer, group.peers)), ", ".join(map(str, group.stages)))
-            for number, group in enumerate(document.groups)
+            (
+                str(number),
+                ", ".join(map(shown_peer, group.peers)),
+                ", ".join(str(stage + 1) for stage in group.stages),
+            )
+            for number, group in enumerate(document.groups, 1)
         ]
         parts += [Text(), make_table(("group", "peers", "stages"), rows, folded=("peers", "stages"))]
     if document.links:
-        parts += [Text(), _links(document.links, now)]
+        parts += [Text(), _links(document.links)]
     if document.events:
         parts += [Text(), render_events(document.events[-events:])]
     return Group(*parts)
@@ -130,7 +134,7 @@ def _headline(document: StatusDocument, now: float) -> Text:
 def _stages(stages: Sequence[StageStatus]) -> Table:
     rows = [
         (
-            str(stage.stage),
+            str(stage.stage + 1),
             shown_peer(stage.holder),
             str(stage.operators),
             format_bytes(stage.memory),
@@ -142,7 +146,7 @@ def _stages(stages: Sequence[StageStatus]) -> Table:
     return make_table(("stage", "holder", "operators", "memory", "per micro-batch", ""), rows)
 
 
-def _members(members: Iterable[MemberStatus], now: float) -> Table:
+def _members(members: Iterable[MemberStatus]) -> Table:
     rows = [
         (
             shown_peer(member.id),
@@ -151,34 +155,31 @@ def _members(members: Iterable[MemberStatus], now: float) -> Table:
             "linked" if member.linked else "not linked",
             member.device or "-",
             format_bytes(member.memory),
-            shown_span(now - member.since),
         )
         for member in members
     ]
     return make_table(
-        ("member", "role", "invited as", "", "device", "offers", "known for"),
+        ("member", "role", "invited as", "", "device", "offers"),
         rows,
         folded=("invited as", "device"),
     )
 
 
-def _links(links: Iterable[LinkStatus], now: float) -> Table:
+def _links(links: Iterable[LinkStatus]) -> Table:
     rows = [
         (
             shown_peer(link.peer),
-            link.address,
-            link.path,
+            link.address if link.path == "direct" else f"{link.address} ({link.path})",
             "-" if link.rtt is None else f"{link.rtt * 1000:.1f} ms",
             format_bytes(link.bytes_sent),
             format_bytes(link.bytes_received),
             shown_rate(link.rate_up),
             shown_rate(link.rate_down),
-            shown_span(now - link.since),
         )
         for link in links
     ]
     return make_table(
-        ("link to", "address", "path", "RTT", "sent", "received", "up", "down", "age"),
+        ("link to", "address", "RTT", "sent", "received", "up", "down"),
         rows,
         folded=("address",),
     )

@@ -127,10 +127,10 @@ class LiveView:
 
 
 class LineView:
-    """Log lines: one whenever a job's state changes, and one every few seconds while it trains."""
+    """Log lines: one whenever a job's state or sentence changes, and one now and again while it trains."""
 
     def __init__(self) -> None:
-        self._states: dict[str, JobState] = {}
+        self._states: dict[str, tuple[JobState, str]] = {}
         self._logged: dict[str, float] = {}
         self._waiting = ""
 
@@ -144,13 +144,14 @@ class LineView:
 
     def update(self, document: StatusDocument, now: float) -> None:
         """Log what is new."""
-        reason = document.waiting.reason if document.waiting is not None else ""
+        waiting = document.waiting
+        reason = waiting.reason if waiting is not None and not waiting.job else ""
         if reason and reason != self._waiting:
             log.info("waiting", reason=clean(reason))
         self._waiting = reason
         for job in document.jobs:
-            if self._states.get(job.id) != job.state:
-                self._states[job.id] = job.state
+            if self._states.get(job.id) != (job.state, job.sentence):
+                self._states[job.id] = (job.state, job.sentence)
                 log.info("job", **_named(job), state=job.state, **_told(job))
             elif job.state == "training" and now - self._logged.get(job.id, 0.0) >= LOG_SECONDS:
                 self._logged[job.id] = now

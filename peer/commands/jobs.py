@@ -12,6 +12,7 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from bootstrap.hosting import Hosted, run_node
 from bootstrap.node import NOTHING
@@ -22,7 +23,7 @@ from peer.config import CancelOptions, ExportOptions, JobsOptions
 from peer.nearest import nearest
 from peer.tables import make_table
 from peer.training_part import require_training_part, writable_file
-from peer.wording import shown_number, shown_span
+from peer.wording import clean, shown_number, shown_span
 from swarm.clock import SystemClock, wall
 from swarm.errors import MisuseError
 from swarm.identity.invite import read_invite
@@ -63,7 +64,11 @@ def jobs(options: JobsOptions) -> None:
     if options.json:
         print_json({"jobs": msgspec.to_builtins(document.jobs)})
     elif document.jobs:
-        Console().print(_table(document.jobs))
+        console = Console()
+        console.print(_table(document.jobs))
+        for job in document.jobs:
+            if job.sentence and job.state != "done":
+                console.print(Text(f"{short(job.id)}  {clean(job.sentence)}"))
     else:
         say(f"swarm {document.swarm.name} has no jobs")
 
@@ -186,9 +191,8 @@ def _table(jobs: tuple[JobStatus, ...]) -> Table:
             shown_number(job.loss),
             shown_number(job.held_out),
             shown_span(job.eta),
-            job.sentence,
         )
         for job in jobs
     ]
-    heads = ("job", "name", "state", "step", "loss", "held-out", "ETA", "what")
-    return make_table(heads, rows, folded=("name", "what"))
+    heads = ("job", "name", "state", "step", "loss", "held-out", "ETA")
+    return make_table(heads, rows, folded=("name",))

@@ -32,7 +32,7 @@ def test_jobs_are_listed(tmp_path: Path, node: StatusNode, capsys: pytest.Captur
     with node(Home(tmp_path, "author")):
         assert swarm(tmp_path, "jobs") == 0
         [heads, line] = capsys.readouterr().out.splitlines()
-        assert heads.split() == ["job", "name", "state", "step", "loss", "held-out", "ETA", "what"]
+        assert heads.split() == ["job", "name", "state", "step", "loss", "held-out", "ETA"]
         assert line.split() == [JOB[:8], "gpt", "training", "30/200", "2.5000", "-", "2", "min", "50", "s"]
         assert swarm(tmp_path, "jobs", "--json") == 0
         output = capsys.readouterr()

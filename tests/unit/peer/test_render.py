@@ -33,7 +33,7 @@ def test_every_part_is_there() -> None:
         "stage 1 of 2: on aaaa",
         "Ann",
         "not linked",
-        "aaaaaaaa, bbbbbbbb  0, 1",
+        "aaaaaaaa, bbbbbbbb  1, 2",
         "192.0.2.2:7423",
         "12.5 ms",
         "8 Mbit/s",

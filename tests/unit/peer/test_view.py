@@ -52,14 +52,30 @@ class TestLines:
         self, source: SampleSource, caplog: pytest.LogCaptureFixture
     ) -> None:
         lines_view = LineView()
-        source.replace(jobs=())
+        waiting = source.document.waiting
+        assert waiting is not None
+        own = msgspec.structs.replace(waiting, job="")
+        source.replace(jobs=(), waiting=own)
         lines_view.update(source.document, MOMENT)
         lines_view.update(source.document, MOMENT + 1)
         source.replace(waiting=None)
         lines_view.update(source.document, MOMENT + 2)
-        source.replace(waiting=sample_status().waiting)
+        source.replace(waiting=own)
         lines_view.update(source.document, MOMENT + 3)
         assert lines(caplog) == ["waiting", "waiting"]
+
+    def test_what_a_job_waits_for_is_told_once_with_the_job(
+        self, source: SampleSource, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        lines_view = LineView()
+        [job] = source.document.jobs
+        waiting = msgspec.structs.replace(job, state="waiting", sentence="2 more peers")
+        source.replace(jobs=(waiting,))
+        lines_view.update(source.document, MOMENT)
+        lines_view.update(source.document, MOMENT + 1)
+        source.replace(jobs=(msgspec.structs.replace(waiting, sentence="1 more peer"),))
+        lines_view.update(source.document, MOMENT + 2)
+        assert lines(caplog) == ["job", "job"]
 
     def test_jobs_that_are_forgotten_take_no_memory(self, source: SampleSource) -> None:
         lines_view = LineView()
