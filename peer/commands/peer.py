@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 def peer(options: PeerOptions) -> None:
     """Run a peer; returns once its user has ended it."""
     require_training_part()
-    say("starting")
     gift = _gift(options)
     try:
         run_node(
