@@ -37,7 +37,11 @@ _NO_BYTES: Final = memoryview(b"")
 
 
 class LinkOwner(Protocol):
-    """Who decides about links, and is told of them. Called synchronously, in order."""
+    """Who decides about links, and is told of them. Called synchronously, in order.
+
+    RemoteProtocolError out of any of these is about what the other side said: it ends that link, and is
+    charged to the peer. Whatever else comes out is a bug of this program.
+    """
 
     def handle_hello(self, link: "Link", hello: Hello) -> None:
         """The other side has introduced itself: feed a Welcome or a Refuse, now or later."""
@@ -60,7 +64,7 @@ class LinkOwner(Protocol):
         ...
 
     def handle_message(self, link: "Link", message: Message, payload: memoryview) -> None:
-        """A whole message came; RemoteProtocolError ends the link and is charged to the peer."""
+        """A whole message came."""
         ...
 
 
@@ -212,19 +216,22 @@ class Link:
 
     def _perform(self, action: Errand) -> None:
         match action:
-            case Deliver():
-                self._deliver(action)
             case Sent():
                 self._settle(action.key, None)
             case Unwanted():
                 self._settle(action.key, RemoteRefusalError("unwanted", action.sentence))
-            case Judge() | Up() | Offered() | Answered() | Down():
-                self._consult(action)
+            case Judge() | Up() | Offered() | Answered() | Down() | Deliver():
+                try:
+                    self._consult(action)
+                except RemoteProtocolError as error:
+                    self.feed(Close(CloseCode.PROTOCOL, str(error)))
             case _:
                 assert_never(action)
 
-    def _consult(self, action: Judge | Up | Offered | Answered | Down) -> None:
+    def _consult(self, action: Judge | Up | Offered | Answered | Down | Deliver) -> None:
         match action:
+            case Deliver():
+                self._owner.handle_message(self, action.message, action.payload)
             case Judge():
                 self._owner.handle_hello(self, action.hello)
             case Up():
@@ -241,12 +248,6 @@ class Link:
                 self._owner.handle_down(self, action.end)
             case _:
                 assert_never(action)
-
-    def _deliver(self, action: Deliver) -> None:
-        try:
-            self._owner.handle_message(self, action.message, action.payload)
-        except RemoteProtocolError as error:
-            self.feed(Close(CloseCode.PROTOCOL, str(error)))
 
     def _settle(self, key: int, error: Exception | None) -> None:
         sending = self._sendings.pop(key, None)

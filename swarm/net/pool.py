@@ -45,8 +45,8 @@ SHUTDOWN_SECONDS: Final = 1.5
 class Handlers(Protocol):
     """What the owner of a pool does about its links; to be inherited from.
 
-    All are called synchronously in the event loop, in order. What they raise ends the pool's task group, but
-    for RemoteProtocolError in ``on_message``, which ends that link and is charged to the peer.
+    All are called synchronously in the event loop, in order. RemoteProtocolError out of any of them ends that
+    link and is charged to the peer; whatever else they raise ends the pool's task group.
     """
 
     def on_up(self, link: Link) -> None:
@@ -62,8 +62,11 @@ class Handlers(Protocol):
         ...
 
     def on_offer(self, link: Link, message: Message, size: int) -> str:
-        """A payload of ``size`` bytes begins: empty to take it, else a sentence for its sender why not."""
-        return ""
+        """A payload of ``size`` bytes begins: empty to take it, else a sentence for its sender why not.
+
+        Nothing is taken unless somebody asks for it.
+        """
+        return f"nobody here takes a {type(message).__name__}"
 
     def on_admitted(self, member: Member) -> None:
         """The ledger of uses has changed: ``member`` was let in, here or elsewhere. Save it."""
@@ -325,10 +328,9 @@ class Pool:
         try:
             if link.accept.observed:
                 Address.parse(link.accept.observed)
-            self.reception.welcomed(link.accept, now=self._clock.wall())
-        except (MisuseError, RemoteProtocolError) as error:
-            link.feed(Close(CloseCode.PROTOCOL, str(error)))
-            return
+        except MisuseError as error:
+            raise RemoteProtocolError(str(error)) from None
+        self.reception.welcomed(link.accept, now=self._clock.wall())
         self._arbiter.risen(link)
         if record.handshake is not None:
             record.handshake.finish()
@@ -349,10 +351,12 @@ class Pool:
         if record.called is not None and not record.called.done():
             record.called.set_exception(_why_no_link(end))
         log.debug("link down", peer=record.peer, address=link.address, reason=end)
-        if record.was_up:
-            self._directory.remove(link)
-            self._handlers.on_down(link, str(end))
-        self._arbiter.remove(link)
+        try:
+            if record.was_up:
+                self._directory.remove(link)
+                self._handlers.on_down(link, str(end))
+        finally:
+            self._arbiter.remove(link)
 
     def handle_offer(self, link: Link, message: Message, size: int) -> str:
         """A payload begins."""

@@ -195,10 +195,13 @@ class BlockExchange:
                 return False
         return True
 
-    def on_offer(self, link: Link, message: Message, size: int) -> str:
-        """Whether a payload of ``size`` bytes that begins is wanted: empty, or a sentence why not."""
+    def on_offer(self, link: Link, message: Message, size: int) -> str | None:
+        """Whether a payload of ``size`` bytes that begins is wanted: empty, or a sentence why not.
+
+        None for one of another flow.
+        """
         if not isinstance(message, BlockReply):
-            return ""
+            return None
         number = self._number(link)
         most = self._machine.most_bytes(number, message.request)
         if most is None:

@@ -60,9 +60,12 @@ class Service:
     def on_down(self, peer: PeerId, reason: str) -> None:
         """A link has ended. ``reason`` has the peer as its subject: ``left: its user ended it``."""
 
-    def offer(self, sender: PeerId, message: Message, size: int) -> str:
-        """A payload of ``size`` bytes begins: empty to take it, else a sentence why not."""
-        return ""
+    def offer(self, sender: PeerId, message: Message, size: int) -> str | None:
+        """A payload of ``size`` bytes begins: empty to take it, a sentence why not, None for none of its own.
+
+        What no service takes is refused. Raises RemoteProtocolError to charge the sender.
+        """
+        return None
 
     def handle(self, sender: PeerId, message: Message, payload: memoryview) -> bool:
         """Take a message; False where it is none of this service's.

@@ -295,14 +295,12 @@ class Node(Handlers):
 
     def on_offer(self, link: Link, message: Message, size: int) -> str:
         """A payload begins."""
-        unwanted = self.exchange.on_offer(link, message, size)
-        if unwanted:
-            return unwanted
+        answer = self.exchange.on_offer(link, message, size)
         for service in self._services:
-            refusal = service.offer(link.peer, message, size)
-            if refusal:
-                return refusal
-        return ""
+            if answer is not None:
+                return answer
+            answer = service.offer(link.peer, message, size)
+        return super().on_offer(link, message, size) if answer is None else answer
 
     def on_admitted(self, member: Member) -> None:
         """A use of an invite was counted."""

@@ -125,10 +125,10 @@ class Holder(Service):
         if self._held.get((held.job.id, stage)) is held:
             self._fail(held, stage, lost)
 
-    def offer(self, sender: PeerId, message: Message, size: int) -> str:
+    def offer(self, sender: PeerId, message: Message, size: int) -> str | None:
         """Whether a training payload is wanted: empty, or why not. Asked before it is received."""
         if not isinstance(message, BoundaryTensor | SharedTensor):
-            return ""
+            return None
         pipeline = self._pipeline(sender, message)
         return pipeline.offer(message, size) if pipeline is not None else "that stage is not held here"
 

@@ -1,6 +1,7 @@
 """Pools over the in-memory network, on a manual clock: who gets a link with whom, and how links end."""
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -13,11 +14,13 @@ import pytest
 from swarm import clock as system
 from swarm.errors import FailureError, LinkLostError, MisuseError, RemoteProtocolError, RemoteRefusalError
 from swarm.identity.admission import check_admission
+from swarm.identity.chain import Member
 from swarm.identity.keys import PrivateKey
 from swarm.identity.rights import CONTRIBUTE_ONLY
 from swarm.identity.uses import UseLedger
+from swarm.net.link import Link
 from swarm.net.memory import MemoryNetwork
-from swarm.net.pool import Pool
+from swarm.net.pool import Handlers, Pool
 from swarm.protocol.welcome import Epoch
 from swarm.testing.clock import ManualClock
 from swarm.testing.loop import run_on_manual_clock
@@ -475,6 +478,89 @@ async def test_a_peer_charged_by_a_service_is_told_and_dropped(world: World) -> 
         assert world.recorders["bob"].downs[0][1] == (
             "says that this peer broke the protocol: block 7 is not what its name says"
         )
+
+
+class Complainer(Recorder):
+    """Finds fault with the other side in one of its callbacks."""
+
+    def __init__(self, callback: str) -> None:
+        super().__init__()
+        self.callback = callback
+
+    def _complain_in(self, callback: str) -> None:
+        if callback == self.callback:
+            raise RemoteProtocolError("that does not hold")
+
+    def on_up(self, link: Link) -> None:
+        super().on_up(link)
+        self._complain_in("on_up")
+
+    def on_down(self, link: Link, reason: str) -> None:
+        super().on_down(link, reason)
+        self._complain_in("on_down")
+
+    def on_message(self, link: Link, message: Message, payload: memoryview) -> None:
+        super().on_message(link, message, payload)
+        self._complain_in("on_message")
+
+    def on_offer(self, link: Link, message: Message, size: int) -> str:
+        self._complain_in("on_offer")
+        return super().on_offer(link, message, size)
+
+    def on_admitted(self, member: Member) -> None:
+        super().on_admitted(member)
+        self._complain_in("on_admitted")
+
+
+@pytest.mark.parametrize("callback", ["on_up", "on_down", "on_message", "on_offer", "on_admitted"])
+def test_what_the_other_side_did_wrong_ends_its_link_in_whatever_callback_it_shows(
+    tmp_path: Path, callback: str
+) -> None:
+    @scene
+    async def story(world: World) -> None:
+        complainer = Complainer(callback)
+        alice = world.pools.pool(world.network.host("alice"), handlers=complainer)
+        async with alice, world.pool("bob", identity=world.pools.identity(world.pools.invite(uses=1))) as bob:
+            with contextlib.suppress(FailureError, RemoteRefusalError):
+                link = await bob.dial([ALICE])
+                link.post(BlockReply(request=1), bytes(5))
+                link.post(request(2))
+                await asyncio.sleep(1.0)
+                await link.aclose("enough")
+            await asyncio.sleep(1.0)
+            assert not alice.links
+            wrong = "broke the protocol: that does not hold"
+            expected = {"on_down": ["left: enough"], "on_admitted": []}.get(callback, [wrong])
+            assert [reason for _, reason in complainer.downs] == expected
+            complainer.callback = ""
+            async with world.pool("carol") as carol:
+                await carol.dial([ALICE])
+                await complainer.until(lambda _: len(alice.links) == 1)
+
+    story(tmp_path)
+
+
+@scene
+async def test_payloads_that_nobody_asked_for_are_refused(world: World) -> None:
+    alice = world.pools.pool(world.network.host("alice"), handlers=Plain())
+    async with alice, world.pool("bob") as bob:
+        link = await bob.dial([ALICE])
+        refused = link.post(BlockReply(request=1), bytes(16_000_000))
+        with pytest.raises(RemoteRefusalError, match="nobody here takes a BlockReply"):
+            await refused.wait()
+
+
+class Plain(Handlers):
+    """What no program does with links."""
+
+    def on_up(self, link: Link) -> None:
+        pass
+
+    def on_down(self, link: Link, reason: str) -> None:
+        pass
+
+    def on_message(self, link: Link, message: Message, payload: memoryview) -> None:
+        raise AssertionError("nothing should come")
 
 
 async def test_a_bug_in_a_service_ends_the_pool(tmp_path: Path) -> None:

@@ -422,7 +422,7 @@ async def test_other_messages_are_left_to_others(clock: ManualClock):
     async with room(clock) as here:
         link: Any = join(None, None)
         assert here.exchange().on_message(link, JobAnnounce(manifest=b""), b"") is False
-        assert here.exchange().on_offer(link, JobAnnounce(manifest=b""), 5) == ""
+        assert here.exchange().on_offer(link, JobAnnounce(manifest=b""), 5) is None
 
 
 @on_manual_clock
