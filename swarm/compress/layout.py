@@ -67,15 +67,15 @@ def layout_of(tensor: torch.Tensor) -> TensorHeader:
 
 
 @lru_cache(maxsize=4096)
-def _travels(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether receivers accept this layout; independent of the element's size."""
+def travels_as(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether receivers accept this layout, strides of zero apart; independent of the element's size."""
     header = TensorHeader(dtype="uint8", shape=shape, strides=strides)
     return header.extent <= MAX_SPREAD * header.payload_bytes and not overlaps(shape, strides)
 
 
 def travels(tensor: torch.Tensor) -> bool:
     """Whether the layout of ``tensor`` can be rebuilt by a receiver."""
-    return tensor.is_contiguous() or _travels(tuple(tensor.shape), tensor.stride())
+    return tensor.is_contiguous() or travels_as(tuple(tensor.shape), tensor.stride())
 
 
 def portable(tensor: torch.Tensor) -> torch.Tensor:

@@ -16,11 +16,14 @@ from msgspec import Meta, Struct
 
 from swarm.errors import RemoteProtocolError
 from swarm.ids import OperatorIndex, ValueId
-from swarm.wire.limits import MAX_OPERATORS
+from swarm.wire.limits import MAX_OPERATORS, MAX_TENSOR_BYTES
 from swarm.wire.tensors import FLOATING, ITEM_BYTES, DType, Sizes
 from swarm.wire.text import Name, Place
 
 FORMAT: Final = 1
+
+TENSOR_KINDS: Final = frozenset({"parameter", "buffer", "constant"})
+"""Values that a job has as tensors, each under a name of its own."""
 
 Index = Annotated[int, Meta(ge=0, lt=2**31)]
 
@@ -88,13 +91,16 @@ class Device(Struct, frozen=True, array_like=True, tag="d", forbid_unknown_field
     """A device as an argument: always the executor's own."""
 
 
+Item = Ref | Scalar | TypeName | MemoryFormat | Device
+
+
 class Sequence(Struct, frozen=True, array_like=True, tag="l", forbid_unknown_fields=True):
-    """A list as an argument."""
+    """A list as an argument. No operator takes lists of lists, so nothing here can be nested deeply."""
 
-    items: Annotated[tuple["Argument", ...], Meta(max_length=65536)]
+    items: Annotated[tuple[Item, ...], Meta(max_length=65536)]
 
 
-Argument = Ref | Scalar | TypeName | MemoryFormat | Device | Sequence
+Argument = Item | Sequence
 
 
 class Operator(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -141,6 +147,10 @@ class Graph(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
         """The model's inputs, in the order of the dataset's fields."""
         return self.of_kind("input")
 
+    def tensors(self) -> dict[str, Value]:
+        """The parameters, buffers and constants by name."""
+        return {value.name: value for value in self.values if value.kind in TENSOR_KINDS}
+
     def of_kind(self, kind: str) -> tuple[ValueId, ...]:
         """The values of one kind, in order."""
         return tuple(ValueId(i) for i, value in enumerate(self.values) if value.kind == kind)
@@ -152,7 +162,7 @@ def references(argument: Argument) -> tuple[ValueId, ...]:
         case Ref(value=value):
             return (ValueId(value),)
         case Sequence(items=items):
-            return tuple(value for item in items for value in references(item))
+            return tuple(ValueId(item.value) for item in items if isinstance(item, Ref))
         case _:
             return ()
 
@@ -196,7 +206,7 @@ def decode_graph(data: bytes) -> Graph:
     """
     try:
         graph = msgspec.msgpack.decode(data, type=Graph)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except msgspec.DecodeError as error:
         raise RemoteProtocolError(f"not an OP-DAG: {error}") from None
     check_graph(graph)
     return graph
@@ -204,29 +214,12 @@ def decode_graph(data: bytes) -> Graph:
 
 def check_graph(graph: Graph) -> None:
     """Raise RemoteProtocolError unless the graph's invariants hold: see :class:`Graph`."""
-    order = ["input", "parameter", "buffer", "constant", "output"]
-    ranks = [order.index(value.kind) for value in graph.values]
-    _require(ranks == sorted(ranks), "its values are not in the order of their kinds")
-    for value in graph.values:
-        _require(
-            len(value.spec.shape) == len(value.spec.strides), f"{value.name} has strides for other dimensions"
-        )
-        _require(
-            not value.differentiable or value.spec.dtype in FLOATING, f"{value.name} has no gradient to want"
-        )
-    defined = [value.kind != "output" for value in graph.values]
-    for operator in graph.operators:
-        for read in operator_inputs(operator):
-            _require(read < len(defined) and defined[read], f"{operator.target} reads a value not yet made")
-        for made in operator.outputs:
-            if made >= 0:
-                _require(made < len(defined) and not defined[made], f"{operator.target} makes a value twice")
-                defined[made] = True
-    for returned in (graph.loss, *graph.outputs, *(update.value for update in graph.updates)):
-        _require(returned < len(defined) and defined[returned], "it returns a value that nothing makes")
+    _require(bool(graph.operators), "it has no operators")
+    _check_values(graph)
+    _check_order(graph)
     for update in graph.updates:
         _require(
-            update.buffer < len(defined) and graph.values[update.buffer].kind == "buffer",
+            update.buffer < len(graph.values) and graph.values[update.buffer].kind == "buffer",
             "it updates something that is not a buffer",
         )
         old, new = graph.values[update.buffer].spec, graph.values[update.value].spec
@@ -236,6 +229,34 @@ def check_graph(graph: Graph) -> None:
         )
     loss = graph.values[graph.loss].spec
     _require(loss.elements == 1 and loss.dtype in FLOATING, "its loss is not a number")
+
+
+def _check_values(graph: Graph) -> None:
+    order = ["input", "parameter", "buffer", "constant", "output"]
+    ranks = [order.index(value.kind) for value in graph.values]
+    _require(ranks == sorted(ranks), "its values are not in the order of their kinds")
+    names = [value.name for value in graph.values if value.kind in TENSOR_KINDS]
+    _require(len(set(names)) == len(names), "it has two tensors of one name")
+    for value in graph.values:
+        spec = value.spec
+        _require(len(spec.shape) == len(spec.strides), f"{value.name} has strides for other dimensions")
+        _require(spec.nbytes <= MAX_TENSOR_BYTES, f"{value.name} has more than {MAX_TENSOR_BYTES} bytes")
+        _require(not value.differentiable or spec.dtype in FLOATING, f"{value.name} has no gradient to want")
+
+
+def _check_order(graph: Graph) -> None:
+    """Every value is made once, before it is read, and by an operator where it is an output."""
+    defined = [value.kind != "output" for value in graph.values]
+    for operator in graph.operators:
+        for read in operator_inputs(operator):
+            _require(read < len(defined) and defined[read], f"{operator.target} reads a value not yet made")
+        for made in operator.outputs:
+            if made >= 0:
+                _require(made < len(defined) and not defined[made], f"{operator.target} makes a value twice")
+                defined[made] = True
+    _require(all(defined), "it has a value that nothing makes")
+    for returned in (graph.loss, *graph.outputs, *(update.value for update in graph.updates)):
+        _require(returned < len(defined), "it returns a value that nothing makes")
 
 
 def _require(holds: bool, otherwise: str) -> None:

@@ -11,7 +11,7 @@ from typing import Final, TypeGuard
 
 import torch
 
-from swarm.errors import MisuseError
+from swarm.errors import MisuseError, RemoteProtocolError
 from swarm.wire.limits import MAX_STEPS
 from swarm.wire.records import manifest
 
@@ -194,7 +194,14 @@ def learning_rate(spec: manifest.Optimizer, step: int, steps: int) -> float:
 
 
 def build(spec: manifest.Optimizer, parameters: Iterable[torch.Tensor]) -> torch.optim.Optimizer:
-    """torch's optimizer over ``parameters`` (leaves that require gradients), one update at a time."""
+    """torch's optimizer over ``parameters`` (leaves that require gradients), one update at a time.
+
+    Raises RemoteProtocolError for settings that no author may write.
+    """
+    try:
+        from_manifest(spec)
+    except MisuseError as error:
+        raise RemoteProtocolError(f"the job's optimizer is none: {error}") from None
     match spec.kind:
         case "sgd":
             return torch.optim.SGD(

@@ -15,16 +15,17 @@ from typing import Any, Final
 
 import torch
 
-from swarm.compress.layout import portable, travels
-from swarm.errors import TrainingError
+from swarm.compress.layout import DTYPES, portable, travels
 from swarm.graph.cut import is_trained
 from swarm.graph.dag import Graph, Operator, Sequence, operator_inputs, references
 from swarm.graph.stage import Stage
 from swarm.ids import OperatorIndex, ValueId
+from swarm.train.failures import described, failed
+from swarm.train.inference import check_count, check_operators, tensors_of
 from swarm.train.program_arguments import Template, Values, resolve
 from swarm.train.program_autograd import differentiably_portable, fork
 from swarm.train.program_seeds import Seeds
-from swarm.train.tensors import shown
+from swarm.train.tensors import check_made
 
 _SLICED_BACKWARD: Final = frozenset(
     f"aten.{name}"
@@ -68,15 +69,14 @@ class Instruction:
     """Whether a gradient flows back through it."""
 
     def __str__(self) -> str:
-        source = f" at {self.operator.source}" if self.operator.source else ""
-        return shown(f"{self.operator.path or 'the model'}, {self.operator.target}{source}")
+        return described(self.operator)
 
 
 class Program:
     """The operators of one stage, ready to run.
 
     ``bound`` has, for each operator, the tensors that are the same in every run: parameters and constants.
-    All other values are given to :meth:`run`.
+    All other values are given to :meth:`run`. Raises as :func:`swarm.train.inference.check_operators` does.
     """
 
     def __init__(
@@ -86,6 +86,7 @@ class Program:
         bound: Mapping[OperatorIndex, Values],
         device: torch.device,
     ) -> None:
+        check_operators(graph, stage.operators)
         self._graph = graph
         self._generator = _generator(device)
         needed = {edge.value for edge in stage.outgoing} | {ValueId(update.value) for update in stage.updates}
@@ -97,6 +98,12 @@ class Program:
             template = Template(graph.operators[index], bound.get(index, {}), device)
             instructions.append(_instruction(graph, index, template, later=later, needed=needed))
         self.instructions = tuple(reversed(instructions))
+        self._kinds = {
+            output: (DTYPES[graph.values[output].spec.dtype], torch.Size(graph.values[output].spec.shape))
+            for index in stage.operators
+            for output in graph.operators[index].outputs
+            if output >= 0
+        }
 
     def run(
         self,
@@ -137,36 +144,35 @@ class Program:
         made = _call(instruction, taken)
         for output, tensor in zip(instruction.operator.outputs, made, strict=True):
             if output >= 0:
-                values[ValueId(output)] = self._settled(ValueId(output), tensor, recording=recording)
+                values[ValueId(output)] = self._settled(instruction, output, tensor, recording=recording)
         if inspect is not None:
             inspect(instruction, [*taken.values(), *instruction.bound.values()], made)
         for value in instruction.releases:
             del values[value]
 
-    def _settled(self, value: ValueId, tensor: torch.Tensor, *, recording: bool) -> torch.Tensor:
+    def _settled(
+        self, instruction: Instruction, output: int, tensor: torch.Tensor, *, recording: bool
+    ) -> torch.Tensor:
         """``tensor`` as the promises of the module want it."""
+        value = self._graph.values[output]
+        if (tensor.dtype, tensor.shape) != self._kinds[output]:
+            check_made(tensor, value, str(instruction))
         if not travels(tensor):
             tensor = differentiably_portable(tensor) if recording else portable(tensor)
-        if recording and tensor.requires_grad != self._graph.values[value].differentiable:
+        if recording and tensor.requires_grad != value.differentiable:
             tensor = tensor.detach().requires_grad_(not tensor.requires_grad)
         return tensor
 
 
 def _call(instruction: Instruction, taken: Values) -> list[torch.Tensor]:
-    """The tensors that the operator returns."""
+    """The tensors that the operator returns; raises TrainingError where it does not run."""
     args, kwargs = instruction.template.fill(taken)
     try:
-        result = instruction.call(*args, **kwargs)
-    except (RuntimeError, IndexError, ValueError, TypeError) as error:
-        cause = str(error).partition("\n")[0]
-        raise TrainingError(f"{instruction} failed: {shown(cause)}") from error
-    results = [result] if isinstance(result, torch.Tensor) else result
-    made = [tensor for tensor in results if isinstance(tensor, torch.Tensor)]
+        made = tensors_of(instruction.call(*args, **kwargs))
+    except Exception as error:
+        raise failed(str(instruction), error) from error
     if len(made) != len(instruction.operator.outputs):
-        raise TrainingError(
-            f"{instruction} returns {len(made)} tensors with torch {torch.__version__}, and "
-            f"{len(instruction.operator.outputs)} where the model was captured; use that version of torch"
-        )
+        check_count(str(instruction), made=len(made), expected=len(instruction.operator.outputs))
     return made
 
 

@@ -81,7 +81,9 @@ def _hole(argument: Argument, bound: Values, device: torch.device) -> Callable[[
         return itemgetter(ValueId(argument.value))
     items = argument.items if isinstance(argument, Sequence) else ()
     parts = [
-        _hole(item, bound, device) if _is_open(item, bound) else _constant(_fixed(item, bound, device))
+        itemgetter(ValueId(item.value))
+        if isinstance(item, Ref) and item.value not in bound
+        else _constant(_fixed(item, bound, device))
         for item in items
     ]
     return lambda values: [part(values) for part in parts]

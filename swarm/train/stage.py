@@ -11,6 +11,7 @@ Nothing here knows of links; the pipeline brings and takes tensors by ``ValueId`
     adopt_shared(values)       the new values of those that other stages own
 """
 
+import contextlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,10 +19,11 @@ from typing import Literal
 
 import torch
 
-from swarm.errors import LocalError, TrainingError
+from swarm.errors import LocalError
 from swarm.graph.dag import Graph
 from swarm.graph.stage import Stage
 from swarm.ids import OperatorIndex, ValueId
+from swarm.train.failures import failing
 from swarm.train.program_seeds import Seeds
 from swarm.train.stage_buffers import Buffers
 from swarm.train.stage_evaluation import EvaluationPass
@@ -80,12 +82,22 @@ class StageExecutor:
 
     ``tensors`` has, by name, the parameters, buffers and constants that the stage needs for both graphs
     (:func:`swarm.graph.stage.tensor_names`); they are copied. Raises RemoteProtocolError where the graph has
-    an operator that is not allowed, FailureError where this torch lacks one.
+    an operator that is not allowed, TrainingError where they do not fit each other, FailureError where this
+    torch lacks an operator.
     """
 
     def __init__(self, task: StageTask, tensors: Mapping[str, torch.Tensor], device: torch.device) -> None:
         self.task = task
         self.device = device
+        with failing(f"loading stage {task.stage.index + 1}"):
+            self._load(tensors)
+        self._in_flight: dict[int, _InFlight] = {}
+        self._step: int | None = None
+        self._forwards = 0
+        self._backwards = 0
+
+    def _load(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        task, device = self.task, self.device
         graph, stage = task.graph, task.stage
         self._parameters = Parameters(graph, stage, tensors, task.optimizer, device)
         self._buffers = Buffers(graph, stage, tensors, device)
@@ -100,10 +112,6 @@ class StageExecutor:
             if task.evaluation is None
             else EvaluationPass(*task.evaluation, held=self._held(), tensors=tensors, device=device)
         )
-        self._in_flight: dict[int, _InFlight] = {}
-        self._step: int | None = None
-        self._forwards = 0
-        self._backwards = 0
 
     # Micro-batches.
 
@@ -116,15 +124,16 @@ class StageExecutor:
         """
         self._begin_step(step)
         self._expect(micro_batch == self._forwards < self.task.micro_batches, f"forward of {micro_batch}")
-        values = self._pass.begin(inputs, received) | self._buffers.current() | self._copied_parameters
-        leaves = {
-            edge.value: values[edge.value].detach().requires_grad_()
-            for edge in self.task.stage.incoming
-            if edge.gradient
-        }
-        values |= leaves
-        result = self._pass.forward(values, self._seeds("train", step, micro_batch), record=True)
-        self._buffers.change(values)
+        with self._failing("the forward pass"):
+            values = self._pass.begin(inputs, received) | self._buffers.current() | self._copied_parameters
+            leaves = {
+                edge.value: values[edge.value].detach().requires_grad_()
+                for edge in self.task.stage.incoming
+                if edge.gradient
+            }
+            values |= leaves
+            result = self._pass.forward(values, self._seeds("train", step, micro_batch), record=True)
+            self._buffers.change(values)
         kept = [edge.value for edge in self.task.stage.outgoing if edge.gradient]
         if self.task.stage.loss:
             kept.append(ValueId(self.task.graph.loss))
@@ -145,8 +154,10 @@ class StageExecutor:
         self._expect(micro_batch in self._in_flight, f"backward of {micro_batch} before its forward")
         flight = self._in_flight.pop(micro_batch)
         incoming = len(flight.leaves)
-        found = self._differentiate(flight, gradients, [*flight.leaves.values(), *self._parameters.leaves()])
-        self._parameters.accumulate(found[incoming:])
+        wanted = [*flight.leaves.values(), *self._parameters.leaves()]
+        with self._failing("the backward pass"):
+            found = self._differentiate(flight, gradients, wanted)
+            self._parameters.accumulate(found[incoming:])
         outgoing = {
             value: gradient
             for value, gradient in zip(flight.leaves, found[:incoming], strict=True)
@@ -168,17 +179,11 @@ class StageExecutor:
         roots = {value: flight.roots[value] for value in given if flight.roots[value].requires_grad}
         if not roots or not wanted:
             return [None] * len(wanted)
-        try:
-            return list(
-                torch.autograd.grad(
-                    list(roots.values()), wanted, [given[value] for value in roots], allow_unused=True
-                )
+        return list(
+            torch.autograd.grad(
+                list(roots.values()), wanted, [given[value] for value in roots], allow_unused=True
             )
-        except RuntimeError as error:
-            cause = str(error).partition("\n")[0]
-            raise TrainingError(
-                f"the backward pass of stage {self.task.stage.index} failed: {cause}"
-            ) from error
+        )
 
     # The step boundary.
 
@@ -197,7 +202,8 @@ class StageExecutor:
         Raises LocalError where one is missing, or a micro-batch is not done.
         """
         self._expect_complete()
-        squares = self._parameters.measure(shared)
+        with self._failing("adding up the gradients"):
+            squares = self._parameters.measure(shared)
         broken = [square.parameter for square in squares if not math.isfinite(square.total)]
         fault = f"the gradient of {shown(self.task.graph.values[broken[0]].name)}" if broken else ""
         return Measurement(squares=squares, fault=fault)
@@ -205,8 +211,9 @@ class StageExecutor:
     def apply(self, clip: float, learning_rate: float) -> None:
         """Apply the step: adopt changed buffers, scale the gradients by ``clip``, let the optimizer step."""
         self._expect_complete()
-        self._buffers.adopt()
-        self._parameters.step(clip, learning_rate)
+        with self._failing("the optimizer"):
+            self._buffers.adopt()
+            self._parameters.step(clip, learning_rate)
         self._end_step()
 
     def abandon_step(self) -> None:
@@ -223,8 +230,9 @@ class StageExecutor:
     def adopt_shared(self, values: Tensors) -> None:
         """Put the owners' new values of shared parameters in place."""
         self._expect(self._step is None, "a shared value for a step that is not over")
-        for parameter, tensor in values.items():
-            self._parameters.adopt(parameter, tensor)
+        with self._failing("adopting shared parameters"):
+            for parameter, tensor in values.items():
+                self._parameters.adopt(parameter, tensor)
 
     # Between steps.
 
@@ -236,7 +244,8 @@ class StageExecutor:
         self._expect(self._step is None, "evaluation within a step")
         if self._evaluation is None:
             raise LocalError(f"stage {self.task.stage.index} has no evaluation graph")
-        return self._evaluation.run(inputs, received, self._seeds("evaluate", 0, micro_batch))
+        with self._failing("the evaluation pass"):
+            return self._evaluation.run(inputs, received, self._seeds("evaluate", 0, micro_batch))
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """The owned parameters and buffers by name, as they are until the next step is applied.
@@ -275,6 +284,9 @@ class StageExecutor:
             raise LocalError(
                 f"{where}: {otherwise} ({self._forwards} forwards, {self._backwards} backwards done)"
             )
+
+    def _failing(self, what: str) -> contextlib.AbstractContextManager[None]:
+        return failing(f"{what} of stage {self.task.stage.index + 1}")
 
     def _seeds(self, mode: Literal["train", "evaluate"], step: int, micro_batch: int) -> Seeds:
         return Seeds(job=self.task.seed, mode=mode, step=step, micro_batch=micro_batch)

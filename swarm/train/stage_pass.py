@@ -13,7 +13,7 @@ from swarm.ids import OperatorIndex, ValueId
 from swarm.train.program import Program
 from swarm.train.program_seeds import Seeds
 from swarm.train.stage_faults import FaultSearch, has_nan, is_finite
-from swarm.train.tensors import check_made, laid_out
+from swarm.train.tensors import laid_out
 
 Tensors = Mapping[ValueId, torch.Tensor]
 
@@ -58,11 +58,6 @@ class StagePass:
         }
         self._program = Program(graph, stage, _bind(graph, stage, bound, constants), device)
         self._held = {_memory(tensor) for read in bound.values() for tensor in read.values()}
-        self._kept = {edge.value for edge in stage.outgoing} | {
-            ValueId(update.value) for update in stage.updates
-        }
-        if stage.loss:
-            self._kept.add(ValueId(graph.loss))
         self._infinite: set[ValueId] = set()
 
     def begin(self, inputs: Tensors, received: Tensors) -> dict[ValueId, torch.Tensor]:
@@ -83,8 +78,6 @@ class StagePass:
         """Run the stage on ``values``, and leave there what it keeps, with its autograd graph if recorded."""
         before = dict(values)
         self._program.run(values, seeds=seeds, record=record)
-        for value in self._kept:
-            check_made(values[value], self.graph.values[value])
         changing = self._held | {_memory(before[use.value]) for use in self.stage.buffers}
         outgoing = {edge.value: _apart(values[edge.value], changing) for edge in self.stage.outgoing}
         loss = values[ValueId(self.graph.loss)].detach() if self.stage.loss else None

@@ -48,8 +48,11 @@ MAX_CERTIFICATE_BYTES: Final = 2 * KIB
 MAX_DIMENSIONS: Final = 16
 """Dimensions of a tensor."""
 
-MAX_OPERATORS: Final = 1_000_000
+MAX_OPERATORS: Final = 50_000
 """Operators of one OP-DAG. A 100-layer transformer has about 5,000."""
+
+MAX_TENSOR_BYTES: Final = 1024 * GIB
+"""Bytes of one tensor of an OP-DAG: beyond any device, and small enough that sums of them are numbers."""
 
 MAX_STAGES: Final = 1024
 MAX_MICRO_BATCHES: Final = 4096
@@ -74,5 +77,6 @@ MAX_HANDSHAKES_PER_ADDRESS: Final = 16
 MAX_LINKS: Final = 256
 """Links that one peer keeps."""
 
-MAX_GRAPH_BYTES: Final = 64 * MIB
-"""Bytes of one OP-DAG once decompressed: an operator takes about 150, so this is 400,000 of them."""
+MAX_GRAPH_BYTES: Final = 8 * MIB
+"""Bytes of one OP-DAG once decompressed: an operator takes about 150, so this is 50,000 of them. Decoded it
+may take twenty-five times as much memory, which a job must not be able to ask of everybody."""

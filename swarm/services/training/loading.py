@@ -118,7 +118,7 @@ def _tensors(job: Job, parts: _Parts) -> list[TensorBlob]:
     known = {tensor.name: tensor for tensor in job.manifest.tensors}
     found: dict[str, TensorBlob] = {}
     for graph, stage in ((parts.train, parts.stage), (parts.evaluate, parts.evaluation)):
-        specs = {value.name: value.spec for value in graph.values}
+        specs = {name: value.spec for name, value in graph.tensors().items()}
         for name in tensor_names(graph, stage):
             tensor = known.get(name)
             if tensor is None or (tensor.dtype, tensor.shape) != (specs[name].dtype, specs[name].shape):
@@ -144,9 +144,8 @@ def _build(job: Job, parts: _Parts, arrays: Mapping[str, Array], device: torch.d
         micro_batches=job.manifest.micro_batches,
         seed=job.manifest.seed,
     )
-    dtypes = {
-        value.name: value.spec.dtype for graph in (parts.train, parts.evaluate) for value in graph.values
-    }
+    known = parts.train.tensors() | parts.evaluate.tensors()
+    dtypes = {name: value.spec.dtype for name, value in known.items()}
     tensors = {name: from_array(array, dtypes[name]) for name, array in arrays.items()}
     try:
         return StageExecutor(task, tensors, device)

@@ -68,14 +68,25 @@ def argument(value: Any, values: Mapping[fx.Node, int], node: fx.Node) -> dag.Ar
         case torch.device():
             return dag.Device()
         case tuple() | list():
-            return dag.Sequence(tuple(argument(item, values, node) for item in value))
+            return dag.Sequence(tuple(_item(item, values, node) for item in value))
         case _:
-            kind = type(value).__name__
-            raise Refusal(
-                f"the operator {node.target} has an argument of type {kind}, which a graph cannot hold; "
-                "write it with numbers and tensors",
-                of_node(node),
-            )
+            raise _refused(value, node)
+
+
+def _item(value: Any, values: Mapping[fx.Node, int], node: fx.Node) -> dag.Item:
+    made = argument(value, values, node)
+    if isinstance(made, dag.Sequence):
+        raise _refused(value, node)
+    return made
+
+
+def _refused(value: object, node: fx.Node) -> Refusal:
+    kind = type(value).__name__
+    return Refusal(
+        f"the operator {node.target} has an argument of type {kind}, which a graph cannot hold; "
+        "write it with numbers and tensors",
+        of_node(node),
+    )
 
 
 def _reference(value: fx.Node, values: Mapping[fx.Node, int], node: fx.Node) -> dag.Argument:

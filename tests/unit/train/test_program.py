@@ -101,7 +101,7 @@ def test_a_failing_operator_is_named_with_its_cause():
     _, program, values = prepared()
     values[ValueId(0)] = torch.zeros(3, 5)
     with pytest.raises(
-        TrainingError, match=r"inner, aten\.linear\.default at test_program\.py:\d+ failed: .*shapes"
+        TrainingError, match=r"the operator linear in module 'inner' at test_program\.py:\d+ failed: .*shapes"
     ):
         program.run(values, seeds=SEEDS, record=True)
 
@@ -111,8 +111,7 @@ def test_an_operator_with_another_number_of_outputs_is_named():
     first = replace(graph.operators[0], outputs=(*graph.operators[0].outputs, -1))
     graph = replace(graph, operators=(first, *graph.operators[1:]))
     (stage,) = cut(graph, [0, len(graph.operators)])
-    values = {ValueId(v): torch.zeros(value.spec.shape) for v, value in enumerate(graph.values)}
     with pytest.raises(
         TrainingError, match=r"returns 1 tensors with torch .*, and 2 where the model was captured"
     ):
-        Program(graph, stage, {}, CPU).run(values, seeds=SEEDS, record=False)
+        Program(graph, stage, {}, CPU)

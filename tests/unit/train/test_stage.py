@@ -3,14 +3,16 @@ from functools import cache
 
 import pytest
 import torch
+from msgspec.structs import replace
 from torch import nn
 
-from swarm.errors import LocalError, TrainingError
+from swarm.errors import LocalError, RemoteProtocolError, TrainingError
 from swarm.graph.cut import cut, trained_uses
 from swarm.graph.dag import Graph
 from swarm.graph.evaluation import evaluation_stages
 from swarm.ids import OperatorIndex, ValueId
 from swarm.train.capture import capture
+from swarm.train.optimizer import AdamW, to_manifest
 from swarm.train.stage import StageExecutor, StageTask
 from swarm.wire.records.manifest import Optimizer, Schedule
 
@@ -50,7 +52,7 @@ def captured() -> tuple[Graph, Graph, Mapping[str, torch.Tensor]]:
 class Job:
     """``Tied``, cut at ``inner`` bounds, as executors."""
 
-    def __init__(self, *inner: int) -> None:
+    def __init__(self, *inner: int, optimizer: Optimizer = PLAIN) -> None:
         self.graph, self.evaluation, tensors = captured()
         self.stages = cut(self.graph, [0, *inner, len(self.graph.operators)])
         parts = evaluation_stages(self.graph, self.stages, self.evaluation)
@@ -60,7 +62,7 @@ class Job:
                     graph=self.graph,
                     stage=stage,
                     evaluation=(self.evaluation, part),
-                    optimizer=PLAIN,
+                    optimizer=optimizer,
                     micro_batches=MICRO_BATCHES,
                     seed=3,
                 ),
@@ -317,6 +319,27 @@ def test_an_input_out_of_range_names_the_operator():
     inputs = job.inputs(0, 0)
     inputs[ValueId(0)] = inputs[ValueId(0)] + 100
     with pytest.raises(
-        TrainingError, match=r"embedding, aten\.embedding\.default at .* failed: index out of range"
+        TrainingError, match=r"the operator embedding in module 'embedding' at .* failed: index out of"
     ):
         executor.forward(0, 0, inputs, {})
+
+
+def test_whatever_torch_raises_in_a_backward_pass_ends_the_job_and_not_the_node(monkeypatch):
+    job = Job()
+    (executor,) = job.executors
+    executor.forward(0, 0, job.inputs(0, 0), {})
+
+    def exhausted(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(torch.autograd, "grad", exhausted)
+    with pytest.raises(TrainingError, match=r"^the backward pass of stage 1 failed: MemoryError$"):
+        executor.backward(0, 0, {})
+
+
+@pytest.mark.parametrize(
+    "changes", [{"betas": (1.5, 0.9)}, {"kind": "sgd", "nesterov": True}], ids=["betas", "nesterov"]
+)
+def test_an_optimizer_that_no_author_may_write_is_refused(changes):
+    with pytest.raises(RemoteProtocolError, match="the job's optimizer is none: "):
+        Job(optimizer=replace(to_manifest(AdamW(lr=0.1)), **changes))

@@ -82,14 +82,14 @@ def test_finite_numbers_are_no_fault():
 
 def test_the_operator_that_makes_the_first_nan_is_named_in_its_stage_only():
     first, second, *_ = faults(lambda h: torch.sqrt(-1.0 - h * h), torch.ones(2, 3), bound=5)
-    assert "aten.sqrt.default at test_stage_faults.py:" in first
+    assert "the operator sqrt in the model itself at test_stage_faults.py:" in first
     assert second == ""
 
 
 def test_an_overflow_is_named_where_it_happens():
     first, second, *_ = faults(lambda h: (h * h + 1) * 3e38 * 3e38, torch.ones(2, 3), bound=2)
     assert first == ""
-    assert "aten.mul.Tensor at test_stage_faults.py:" in second
+    assert "the operator mul in the model itself at test_stage_faults.py:" in second
 
 
 def test_infinities_that_the_model_asks_for_are_no_fault():
@@ -107,7 +107,7 @@ def test_samples_that_are_not_finite_are_nobody_s_fault():
 def test_a_gradient_that_is_not_finite_is_named_by_the_operator_that_it_passed():
     first, second, later, _ = faults(lambda h: torch.sqrt(h * 0.0), torch.ones(2, 3), bound=2)
     assert (first, second) == ("", "")
-    assert "aten.sqrt.default" in later
+    assert "the operator sqrt" in later
 
 
 def test_a_parameter_s_gradient_that_is_not_finite_is_named():

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from swarm.errors import LocalError, RemoteProtocolError, TrainingError
+from swarm.errors import RemoteProtocolError, TrainingError
 from swarm.graph.dag import TensorSpec, Value
 from swarm.train.tensors import LONGEST_SHOWN, check_against, check_made, laid_out, shown
 from swarm.wire.tensors import TensorHeader
@@ -52,15 +52,24 @@ def test_a_tensor_is_laid_out_as_capture_saw_it_where_that_can_be(strides, expec
     assert made.data_ptr() != source.data_ptr()
 
 
-def test_a_tensor_of_another_shape_is_a_bug():
-    with pytest.raises(LocalError, match="h is float32"):
+def test_a_tensor_of_another_shape_is_not_taken():
+    with pytest.raises(
+        TrainingError, match=r"h is float32 of shape \(2, 3\) in the job's graph, but float32 of"
+    ):
         laid_out(torch.zeros(3, 2), value((2, 3), (3, 1)), CPU)
 
 
 def test_what_an_operator_makes_must_be_what_the_graph_says():
-    check_made(torch.zeros(3, 2).t(), value((2, 3), (3, 1)))
-    with pytest.raises(TrainingError, match=r"came out as torch\.float64"):
-        check_made(torch.zeros(2, 3, dtype=torch.float64), value((2, 3), (3, 1)))
+    check_made(torch.zeros(3, 2).t(), value((2, 3), (3, 1)), "tanh")
+    with pytest.raises(
+        TrainingError, match=r"tanh makes float64 of shape \(2, 3\) with torch .*made float32"
+    ):
+        check_made(torch.zeros(2, 3, dtype=torch.float64), value((2, 3), (3, 1)), "tanh")
+
+
+def test_strides_that_span_more_than_any_memory_are_never_allocated():
+    source = torch.arange(6.0).reshape(2, 3)
+    assert laid_out(source, value((2, 3), (2**48, 1)), CPU).stride() == (3, 1)
 
 
 def test_a_graph_s_text_cannot_move_the_cursor_or_fill_the_screen():
