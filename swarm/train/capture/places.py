@@ -85,13 +85,13 @@ def _model_path(path: str) -> str:
 def _place(path: str, frames: list[_Frame]) -> Place:
     """The innermost of ``frames`` that is the author's own. Folder names stay on the author's machine."""
     for file, line in reversed(frames):
-        if _is_model_code(file):
+        if is_model_code(file):
             statement = linecache.getline(file, line).strip()[:_LONGEST_STATEMENT]
             return Place(path=path, source=f"{Path(file).name}:{line}", statement=statement)
     return Place(path=path)
 
 
-def _is_model_code(file: str) -> bool:
+def is_model_code(file: str) -> bool:
     """Whether ``file`` is the author's, or a library's that they use, and not torch's, Python's or ours."""
     if file.startswith(_TOOLS):
         return False

@@ -39,7 +39,7 @@ def trace(wrapper: ModelWithLoss, fields: tuple[torch.Tensor, ...], mode: Mode) 
     """
     try:
         with (
-            quiet(),
+            quiet(tell=mode == "train"),
             torch.random.fork_rng(devices=[]),
             preserved(wrapper),
             no_custom_backward(),

@@ -449,6 +449,28 @@ def test_what_the_model_prints_and_torch_warns_stays_inside(capsys: pytest.Captu
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("loss", [nn.functional.mse_loss, nn.MSELoss()], ids=["function", "module"])
+def test_what_torch_warns_the_author_of_is_said_once(loss: Any, caplog: pytest.LogCaptureFixture) -> None:
+    for mode in ("train", "evaluate"):
+        capture(nn.Linear(4, 1), (data(5, 4), data(5)), loss=loss, mode=mode)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.getMessage().startswith(
+        "torch warns: Using a target size (torch.Size([5])) that is different"
+    )
+    assert "\n" not in record.getMessage()
+    assert record.swarm_fields["at"].startswith("test_capture.py:")
+
+
+def test_a_model_that_torch_has_nothing_against_hears_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    capture(nn.Sequential(nn.Linear(4, 4), nn.LSTM(4, 4)), (data(5, 4), data(5, 4)), loss=first_square)
+    assert caplog.records == []
+
+
+def first_square(outputs: tuple[torch.Tensor, Any], target: torch.Tensor) -> torch.Tensor:
+    return (outputs[0] - target).square().mean()
+
+
 def test_other_threads_keep_their_voice_while_one_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     with quiet():
         print("dropped")  # noqa: T201
