@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Final, Protocol, Self
 
+import psutil
+
 from swarm.clock import Clock
 from swarm.errors import LinkLostError, MisuseError, RemoteError, RemoteProtocolError, RemoteRefusalError
 from swarm.identity.chain import Member
@@ -26,11 +28,12 @@ from swarm.net.tasks import OwnedTasks
 from swarm.net.tls import ChannelFactory, TlsChannel
 from swarm.protocol.roster import PROBE_SECONDS, Roster
 from swarm.protocol.session import Session
+from swarm.protocol.session_budget import NodeMemory
 from swarm.protocol.session_events import Close, End, Refuse
 from swarm.protocol.session_meters import HEARTBEAT_SECONDS
 from swarm.protocol.welcome import Profile, Reception, refusal_code
 from swarm.wire.frames import CloseCode
-from swarm.wire.limits import MAX_LINKS
+from swarm.wire.limits import MAX_LINKS, MAX_RECEIVE_BUFFER_BYTES
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.hello import Capabilities, Hello, Role
 
@@ -40,6 +43,11 @@ RIVAL_SECONDS: Final = PROBE_SECONDS + 2.0
 """How long a refused call waits for the link in whose favour it was refused."""
 SHUTDOWN_SECONDS: Final = 1.5
 """How long goodbyes may take when the pool closes."""
+
+
+def _payload_memory() -> int:
+    """A quarter of this machine's memory, where that is less than one link alone may announce."""
+    return min(MAX_RECEIVE_BUFFER_BYTES, psutil.virtual_memory().total // 4)
 
 
 class Handlers(Protocol):
@@ -92,6 +100,8 @@ class PoolConfig:
     """How long one address may take to answer a call."""
     links: int = MAX_LINKS
     """Links that this peer keeps at most."""
+    payload_memory: int = field(default_factory=_payload_memory)
+    """Bytes that payloads on their way in may take, those of all links together."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -133,6 +143,7 @@ class Pool:
         self._handlers = handlers
         self._channels = ChannelFactory(config.tls)
         self._handshakes = Handshakes()
+        self._memory = NodeMemory(payloads=config.payload_memory)
         roster = Roster(identity.peer, boot=config.boot, limit=config.links)
         self._arbiter = Arbiter(roster, clock=clock)
         self._records: dict[Link, _Record] = {}
@@ -293,7 +304,8 @@ class Pool:
         peer = channel.peer
         hello = self.reception.introduce(peer, now=self._clock.wall())
         now, heartbeat = self._clock.elapsed(), self.config.heartbeat
-        session = Session(hello, dialed=channel.dialed, now=now, heartbeat=heartbeat)
+        memory = self._memory.link()
+        session = Session(hello, dialed=channel.dialed, now=now, heartbeat=heartbeat, memory=memory)
         link = Link(channel, session, owner=self, clock=self._clock, address=address)
         self._records[link] = _Record(peer=peer, called=called, handshake=handshake)
         self._arbiter.add(link, peer)

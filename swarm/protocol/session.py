@@ -15,6 +15,7 @@ action. Bytes that break the protocol end the session with a CLOSE that says so,
 from typing import Final, Literal, assert_never
 
 from swarm.errors import LinkLostError, LocalError, RemoteProtocolError
+from swarm.protocol.session_budget import LinkMemory, NodeMemory
 from swarm.protocol.session_events import (
     Abandon,
     Action,
@@ -61,11 +62,19 @@ class Session:
     """One link. ``handle`` is the only mutator; see the module for the states."""
 
     def __init__(
-        self, hello: Hello, *, dialed: bool, now: float, heartbeat: float = HEARTBEAT_SECONDS
+        self,
+        hello: Hello,
+        *,
+        dialed: bool,
+        now: float,
+        heartbeat: float = HEARTBEAT_SECONDS,
+        memory: LinkMemory | None = None,
     ) -> None:
+        """``memory`` is the link's share of its node's; without it, the link has a node's to itself."""
         self.greeting = Greeting(hello)
         self._state: State = "greeting"
-        self._traffic = Traffic(dialed=dialed, heartbeat=heartbeat, now=now)
+        memory = memory or NodeMemory().link()
+        self._traffic = Traffic(dialed=dialed, heartbeat=heartbeat, now=now, memory=memory)
         self._end: End | None = None
         self._state_deadline = now + HELLO_SECONDS
         self._since = now
@@ -106,7 +115,7 @@ class Session:
             case "greeting" | "closing":
                 return self._state_deadline
             case "up":
-                return self._traffic.liveness.deadline
+                return min(self._traffic.liveness.deadline, self._traffic.deadline)
             case "ended":
                 return float("inf")
 
@@ -235,7 +244,7 @@ class Session:
         if self._state in {"closing", "ended"}:
             return []
         sentence = printable(event.sentence)
-        self._traffic.outbox.control(close_frame(event.code, sentence))
+        self._traffic.outbox.last_words(close_frame(event.code, sentence))
         return self._begin_closing(End(by="us", code=event.code.name.lower(), sentence=sentence), now)
 
     # What time and the channel bring.
@@ -249,15 +258,19 @@ class Session:
             case "closing":
                 return self._finish(None)
             case "up":
-                liveness = self._traffic.liveness
-                if liveness.tick(now) == "dead":
-                    silence = f"was silent for {now - liveness.last_heard:.1f} s"
-                    return self._finish(End(by="network", code="silent", sentence=silence))
-                return []
+                return self._on_tick_up(now)
             case "ended":
                 return []
             case _:
                 assert_never(self._state)
+
+    def _on_tick_up(self, now: float) -> list[Action]:
+        liveness = self._traffic.liveness
+        if liveness.tick(now) == "dead":
+            silence = f"was silent for {now - liveness.last_heard:.1f} s"
+            return self._finish(End(by="network", code="silent", sentence=silence))
+        idle = self._traffic.look(now) if now >= self._traffic.deadline else ""
+        return self._on_close(Close(CloseCode.FAULT, idle), now) if idle else []
 
     def _on_writable(self, unsent: int, now: float) -> list[Action]:
         match self._state:
@@ -292,6 +305,7 @@ class Session:
             return []
         actions = self._fall(end) if self._end is None and end is not None else []
         self._state = "ended"
+        self._traffic.end()
         return [*actions, Ended()]
 
     def _fall(self, end: End) -> list[Action]:

@@ -10,7 +10,8 @@ from typing import Final
 from msgspec import Struct
 
 from swarm.errors import LocalError, RemoteProtocolError
-from swarm.protocol.session_memory import allocate
+from swarm.protocol.session_budget import LinkMemory
+from swarm.protocol.session_memory import MAPPED_BYTES, allocate, fill_soon
 from swarm.wire.frames import HEADER_BYTES, Header, Kind, decode_header, decode_open
 from swarm.wire.limits import (
     INITIAL_CREDIT_BYTES,
@@ -27,6 +28,8 @@ RECEIVE_WINDOW_BYTES: Final = 64 * MIB
 """Credit that a stream is kept at: the bytes under way at 10 Gbit/s over 50 ms."""
 SCRATCH_BYTES: Final = 16 * 1024
 """Bytes of unwanted payload that are read at a time."""
+STANDSTILL_LOOKS: Final = 12
+"""Looks at which a stream had not moved since the one before, after which its sender is given up."""
 
 _GREETINGS: Final = frozenset({Hello.NUMBER, Accept.NUMBER, Refusal.NUMBER})
 
@@ -38,8 +41,16 @@ class _Payload:
     message: Message
     size: int
     granted: int
+    begun: int
+    """Bytes held of the link's share for payloads that begin."""
+    granted_whole: bool = False
+    """Whether all its bytes are held of the link's share for payloads that are given credit."""
     received: int = 0
     wanted: bool = True
+    seen: int = 0
+    """``received`` at the last look."""
+    still: int = 0
+    """Looks since it last moved."""
     data: memoryview | None = field(default=None, repr=False)
 
 
@@ -51,11 +62,12 @@ class Control(Struct, frozen=True):
 
 
 class Opened(Struct, frozen=True):
-    """A payload begins."""
+    """A payload begins. ``refusal`` says why there is no memory for it; empty where there is."""
 
     stream: int
     message: Message
     size: int
+    refusal: str
 
 
 class Progress(Struct, frozen=True):
@@ -76,10 +88,17 @@ Arrival = Control | Opened | Progress | Complete
 
 
 class Inbox:
-    """The parser of one link and its unfinished payloads."""
+    """The parser of one link and its unfinished payloads.
 
-    def __init__(self, *, dialed: bool) -> None:
+    Beyond what its sender may send unasked, a payload gets credit only once all of it has its place in the
+    link's share of memory: the oldest first, so that those that have begun end.
+    """
+
+    def __init__(self, *, dialed: bool, memory: LinkMemory) -> None:
         self.payload_received = 0
+        self._memory = memory
+        self._waiting: dict[int, _Payload] = {}
+        """Streams that wait for memory, the oldest first."""
         self._parity = 0 if dialed else 1
         self._last_stream = 0
         self._streams: dict[int, _Payload] = {}
@@ -99,8 +118,33 @@ class Inbox:
 
     @property
     def held(self) -> int:
-        """Bytes of memory promised to unfinished payloads."""
+        """Bytes of unfinished payloads that are wanted."""
         return self._held
+
+    @property
+    def waits_for_memory(self) -> bool:
+        """Whether :meth:`readmit` may find something to do."""
+        return bool(self._waiting)
+
+    def readmit(self) -> list[Progress]:
+        """Credit for streams that waited for memory, as far as there is some now."""
+        found = []
+        while self._waiting:
+            stream, payload = next(iter(self._waiting.items()))
+            if not self._admit(stream, payload):
+                break
+            found.append(Progress(stream, self._grant(payload)))
+        return found
+
+    def look(self) -> str:
+        """To be called at even intervals; why the other side is to be given up: empty while all is well."""
+        for stream, payload in self._streams.items():
+            may_move = payload.received < payload.granted or not payload.wanted
+            payload.still = payload.still + 1 if may_move and payload.received == payload.seen else 0
+            payload.seen = payload.received
+            if payload.still >= STANDSTILL_LOOKS:
+                return f"stream {stream} stood still"
+        return ""
 
     def filled(self, count: int, *, up: bool) -> Arrival | None:
         """``count`` bytes were put at the start of ``reading``; returns what they completed.
@@ -128,6 +172,7 @@ class Inbox:
         payload.wanted = False
         payload.data = None
         self._held -= payload.size
+        self._release(stream, payload)
 
     def cancelled(self, stream: int) -> None:
         """The sender abandons this stream; raises RemoteProtocolError where it is not open."""
@@ -140,7 +185,10 @@ class Inbox:
     def abandon_all(self) -> None:
         """Give back all memory; nothing is read after this."""
         self._streams.clear()
+        self._waiting.clear()
         self._held = 0
+        self._memory.begun.give_back_all()
+        self._memory.granted.give_back_all()
 
     def check(self) -> None:
         """Raise LocalError where the books are wrong."""
@@ -149,12 +197,18 @@ class Inbox:
         faults = (
             (not len(self.reading), "there is nowhere to read to"),
             (held != self._held, "held bytes are miscounted"),
+            (self._memory.begun.held != sum(p.begun for p in self._streams.values()), "begun is miscounted"),
+            (self._memory.granted.held != sum(p.size for p in self._streams.values() if p.granted_whole),
+             "granted is miscounted"),
+            (any((p.begun or p.granted_whole) and not p.wanted for p in self._streams.values()),
+             "memory for the unwanted"),
+            (any(p.granted_whole for p in self._waiting.values()), "a wait for memory that is there"),
             (held > MAX_RECEIVE_BUFFER_BYTES, "too many bytes are held"),
             (len(self._streams) > MAX_OPEN_STREAMS, "too many streams are open"),
             (any(p.received >= p.size for p in self._streams.values()), "a payload is over its end"),
             (any(p.received > p.granted for p in self._streams.values()), "a payload is over its credit"),
             (any(p.granted - p.received > window for p in self._streams.values()), "credit over the window"),
-        )
+        )  # fmt: skip
         for wrong, sentence in faults:
             if wrong:
                 raise LocalError(f"receiving: {sentence}")
@@ -181,10 +235,21 @@ class Inbox:
         if self._held + size > MAX_RECEIVE_BUFFER_BYTES:
             raise RemoteProtocolError(f"more than {MAX_RECEIVE_BUFFER_BYTES} bytes of payloads are open")
         message = decode_message(header.number, encoded)
-        self._streams[header.stream] = _Payload(message=message, size=size, granted=INITIAL_CREDIT_BYTES)
+        reserved = size if size < MAPPED_BYTES else INITIAL_CREDIT_BYTES
+        refusal = ""
+        if reserved < size and size > self._memory.granted.largest:
+            refusal = f"this peer takes payloads of {self._memory.granted.largest} bytes at most"
+        elif not self._memory.begun.take(reserved):
+            refusal = "this peer has no memory left for more payloads"
+        self._streams[header.stream] = _Payload(
+            message=message,
+            size=size,
+            granted=INITIAL_CREDIT_BYTES,
+            begun=0 if refusal else reserved,
+        )
         self._last_stream = header.stream
         self._held += size
-        return Opened(header.stream, message, size)
+        return Opened(header.stream, message, size, refusal)
 
     def _check_open(self, stream: int) -> None:
         if not self.is_ours(stream) or stream <= self._last_stream:
@@ -217,6 +282,8 @@ class Inbox:
 
     def _data(self, header: Header, count: int) -> Arrival | None:
         payload = self._streams[header.stream]
+        if payload.received < INITIAL_CREDIT_BYTES <= payload.received + count and payload.data is not None:
+            fill_soon(payload.data)
         payload.received += count
         self.payload_received += count
         self._left -= count
@@ -226,7 +293,7 @@ class Inbox:
         self._next_header()
         if payload.received == payload.size:
             return self._complete(header.stream, payload)
-        return Progress(header.stream, self._due(payload))
+        return Progress(header.stream, self._due(header.stream, payload))
 
     def _complete(self, stream: int, payload: _Payload) -> Arrival | None:
         self._forget(stream, payload)
@@ -234,13 +301,37 @@ class Inbox:
             return None
         return Complete(payload.message, payload.data)
 
-    def _due(self, payload: _Payload) -> int:
+    def _due(self, stream: int, payload: _Payload) -> int:
         window = payload.granted - payload.received
         if not payload.wanted or payload.granted >= payload.size or window > RECEIVE_WINDOW_BYTES // 2:
             return 0
+        return self._grant(payload) if self._admit(stream, payload) else 0
+
+    def _grant(self, payload: _Payload) -> int:
+        window = payload.granted - payload.received
         grant = min(RECEIVE_WINDOW_BYTES - window, payload.size - payload.granted)
         payload.granted += grant
         return grant
+
+    def _admit(self, stream: int, payload: _Payload) -> bool:
+        """Whether all of ``payload`` has its place in memory; else it waits for that behind older ones."""
+        if payload.granted_whole or payload.begun == payload.size:
+            return True
+        self._waiting.setdefault(stream, payload)
+        if next(iter(self._waiting)) != stream or not self._memory.granted.take(payload.size):
+            return False
+        self._release(stream, payload)
+        payload.granted_whole = True
+        return True
+
+    def _release(self, stream: int, payload: _Payload) -> None:
+        """Give back what ``payload`` holds."""
+        self._waiting.pop(stream, None)
+        self._memory.begun.give_back(payload.begun)
+        payload.begun = 0
+        if payload.granted_whole:
+            self._memory.granted.give_back(payload.size)
+            payload.granted_whole = False
 
     def _next_header(self) -> None:
         self._header = None
@@ -252,6 +343,7 @@ class Inbox:
         del self._streams[stream]
         if payload.wanted:
             self._held -= payload.size
+            self._release(stream, payload)
 
 
 def _check_greeting(header: Header) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from swarm.errors import LocalError, RemoteProtocolError
+from swarm.protocol.session_budget import Share
 from swarm.protocol.session_events import Sent, Write
 from swarm.wire.frames import (
     MAX_STREAM,
@@ -19,7 +20,6 @@ from swarm.wire.frames import (
 )
 from swarm.wire.limits import (
     INITIAL_CREDIT_BYTES,
-    MAX_OPEN_STREAMS,
     MAX_RECEIVE_BUFFER_BYTES,
     MAX_UNSENT_PONGS,
 )
@@ -28,6 +28,9 @@ from swarm.wire.messages.registry import encode_message
 
 CONTROL_WRITE_BYTES: Final = 64 * 1024
 """Control frames are joined up to about this size, so that many small ones cost one call."""
+STREAMS_AT_ONCE: Final = 64
+"""Payloads that take turns. The receiver has to find memory for the unasked bytes of each (at most
+MAX_OPEN_STREAMS); more would only make all of them later."""
 _NOTHING: Final = memoryview(b"")
 
 
@@ -58,13 +61,15 @@ class _Control:
 class Outbox:
     """Everything that waits to be written, and the streams it belongs to.
 
-    Opens no stream beyond what the receiver allows at a time (MAX_OPEN_STREAMS, MAX_RECEIVE_BUFFER_BYTES):
-    later payloads wait. A payload is ``waiting`` (not opened), ``ready`` (in the round of turns) or
-    ``starved`` (no credit).
+    Opens no stream beyond STREAMS_AT_ONCE and MAX_RECEIVE_BUFFER_BYTES of payload: later ones wait. A payload
+    is ``waiting`` (not opened), ``ready`` (in the round of turns) or ``starved`` (no credit).
     """
 
-    def __init__(self, *, dialed: bool) -> None:
+    def __init__(self, *, dialed: bool, share: Share) -> None:
         self.payload_sent = 0
+        self.overflowed = False
+        """Whether more control waited than the link's share of memory; what came then was not queued."""
+        self._share = share
         self._next_stream = 1 if dialed else 2
         self._control: deque[_Control] = deque()
         self._pongs: deque[bytes] = deque()
@@ -90,8 +95,19 @@ class Outbox:
         return bool(self._ready or (self._waiting and self._fits(self._waiting[0])))
 
     def control(self, frame: bytes, key: int = 0) -> None:
-        """Queue a control frame."""
+        """Queue a control frame, or find that the other side does not read them (:attr:`overflowed`)."""
+        if self.overflowed or not self._share.take(len(frame)):
+            self.overflowed = True
+            return
         self._control.append(_Control(frame=frame, key=key))
+
+    def last_words(self, frame: bytes) -> None:
+        """Queue a frame that ends the link; in place of all others where they are too many."""
+        if self.overflowed:
+            self._control.clear()
+            self._share.give_back_all()
+            self.overflowed = False
+        self.control(frame)
 
     def post(self, key: int, message: Message, payload: memoryview) -> None:
         """Queue a message; raises LocalError for one that no receiver takes."""
@@ -158,6 +174,11 @@ class Outbox:
         self._grants.clear()
         self._open_bytes = 0
 
+    def forget_control(self) -> None:
+        """Nothing is written any more."""
+        self._control.clear()
+        self._share.give_back_all()
+
     def next_control(self, ping: bytes | None) -> tuple[Write | None, list[Sent]]:
         """The next control bytes, with a ping of this token, and which messages end with them."""
         frames: list[bytes] = []
@@ -167,6 +188,7 @@ class Outbox:
             control = self._control.popleft()
             frames.append(control.frame)
             size += len(control.frame)
+            self._share.give_back(len(control.frame))
             if control.key:
                 sent.append(Sent(control.key))
         frames += [pong_frame(token) for token in self._pongs]
@@ -203,7 +225,7 @@ class Outbox:
         ready, waiting = list(self._ready), list(self._waiting)
         opened = list(self._streams.values())
         faults = (
-            (len(opened) > MAX_OPEN_STREAMS, "too many streams are open"),
+            (len(opened) > STREAMS_AT_ONCE, "too many streams are open"),
             (self._open_bytes > MAX_RECEIVE_BUFFER_BYTES, "too many bytes are open"),
             (self._open_bytes != sum(len(p.data) for p in opened), "open bytes are miscounted"),
             (len(self._keys) != len(opened) + len(waiting), "a payload is lost"),
@@ -212,6 +234,7 @@ class Outbox:
              "the round of turns is not that of the streams with credit"),
             (any(p.offset >= len(p.data) or p.credit < 0 for p in opened), "a payload is over its end"),
             (len(self._pongs) > MAX_UNSENT_PONGS, "too many answers wait"),
+            (self._share.held != sum(len(c.frame) for c in self._control), "control is miscounted"),
         )  # fmt: skip
         for wrong, sentence in faults:
             if wrong:
@@ -219,7 +242,7 @@ class Outbox:
 
     def _fits(self, payload: _Payload) -> bool:
         return (
-            len(self._streams) < MAX_OPEN_STREAMS
+            len(self._streams) < STREAMS_AT_ONCE
             and self._open_bytes + len(payload.data) <= MAX_RECEIVE_BUFFER_BYTES
         )
 

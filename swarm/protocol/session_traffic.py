@@ -1,8 +1,9 @@
 """The traffic of a session: frames in and out, signs of life and rates; all but the session's own states."""
 
-from typing import assert_never
+from typing import Final, assert_never
 
 from swarm.errors import LocalError
+from swarm.protocol.session_budget import LinkMemory
 from swarm.protocol.session_events import (
     Abandon,
     Action,
@@ -22,18 +23,30 @@ from swarm.protocol.session_receiving import Arrival, Complete, Inbox, Opened, P
 from swarm.protocol.session_sending import Outbox
 from swarm.wire.frames import CancelCode, Header, Kind, cancel_frame, decode_credit, decode_sentence
 
+LOOK_SECONDS: Final = 10.0
+"""How often a link looks whether what should move has moved. Looks are counted when they are due, one at a
+time, so that this machine's own sleep never makes the other side look idle."""
+UNREAD_LOOKS: Final = 3
+"""Looks without a byte read by the other side, while some wait, after which it is given up."""
+MEMORY_SECONDS: Final = 0.1
+"""How often a stream that waits for memory looks for some: other links give it back."""
+
 
 class Traffic:
     """What flows over one link, and what it tells about the path."""
 
-    def __init__(self, *, dialed: bool, heartbeat: float, now: float) -> None:
-        self.inbox = Inbox(dialed=dialed)
-        self.outbox = Outbox(dialed=dialed)
+    def __init__(self, *, dialed: bool, heartbeat: float, now: float, memory: LinkMemory) -> None:
+        self.inbox = Inbox(dialed=dialed, memory=memory)
+        self.outbox = Outbox(dialed=dialed, share=memory.control)
         self.liveness = Liveness(heartbeat=heartbeat, now=now)
         self.up_meter = RateMeter()
         self.down_meter = RateMeter()
         self.bytes_sent = 0
         self.bytes_received = 0
+        self._next_look = now + LOOK_SECONDS
+        self._next_memory = now
+        self._sent_before = 0
+        self._unread = 0
 
     @property
     def payloads(self) -> int:
@@ -44,6 +57,31 @@ class Traffic:
     def wants_to_write(self) -> bool:
         """Whether :meth:`write` would give something."""
         return self.outbox.has_control or self.liveness.ping_wanted or self.outbox.has_bulk
+
+    @property
+    def deadline(self) -> float:
+        """When :meth:`look` is due."""
+        if self.outbox.overflowed:
+            return 0.0
+        return min(self._next_look, self._next_memory) if self.inbox.waits_for_memory else self._next_look
+
+    def look(self, now: float) -> str:
+        """See to what moves, and what does not; why the link is to end: empty while all is well."""
+        if self.outbox.overflowed:
+            return "too much waits to be read"
+        if now >= self._next_memory:
+            self._next_memory = now + MEMORY_SECONDS
+            for progress in self.inbox.readmit():
+                self.outbox.grant(progress.stream, progress.grant)
+        if now < self._next_look:
+            return ""
+        self._next_look = now + LOOK_SECONDS
+        waiting = self.wants_to_write and self.bytes_sent == self._sent_before
+        self._unread = self._unread + 1 if waiting else 0
+        self._sent_before = self.bytes_sent
+        if self._unread >= UNREAD_LOOKS:
+            return f"nothing was read for {UNREAD_LOOKS * LOOK_SECONDS:.0f} s"
+        return self.inbox.look()
 
     def received(self, count: int, *, up: bool, now: float) -> Arrival | None:
         """``count`` bytes came; returns what they completed. Raises RemoteProtocolError."""
@@ -63,6 +101,9 @@ class Traffic:
             case Complete():
                 return [Deliver(arrival.message, arrival.payload)]
             case Opened():
+                if arrival.refusal:
+                    self.request(Abandon(arrival.stream, arrival.refusal))
+                    return []
                 return [Offered(arrival.stream, arrival.message, arrival.size)]
             case _:
                 assert_never(arrival)
@@ -120,6 +161,10 @@ class Traffic:
         """Forget all payloads, and give their memory back."""
         self.outbox.abandon()
         self.inbox.abandon_all()
+
+    def end(self) -> None:
+        """Nothing is written any more."""
+        self.outbox.forget_control()
 
     def statistics(self, *, state: str, since: float) -> SessionStatistics:
         """Where the link stands, with the session's state and the time at which it came up."""

@@ -1,6 +1,7 @@
 """Two sessions that talk to each other through memory, for tests of what they say and when."""
 
 from swarm.protocol.session import Session
+from swarm.protocol.session_budget import LinkMemory, NodeMemory
 from swarm.protocol.session_events import Action, Event, Received, Welcome, Writable, Write
 from swarm.protocol.session_meters import HEARTBEAT_SECONDS
 from swarm.testing.hellos import plain_accept, plain_hello
@@ -9,8 +10,15 @@ from swarm.testing.hellos import plain_accept, plain_hello
 class SessionEnd:
     """One end: a session, the actions that it asked for (writes apart), and the bytes it has written."""
 
-    def __init__(self, *, dialed: bool, now: float, heartbeat: float = HEARTBEAT_SECONDS) -> None:
-        self.session = Session(plain_hello(), dialed=dialed, now=now, heartbeat=heartbeat)
+    def __init__(
+        self,
+        *,
+        dialed: bool,
+        now: float,
+        heartbeat: float = HEARTBEAT_SECONDS,
+        memory: LinkMemory | None = None,
+    ) -> None:
+        self.session = Session(plain_hello(), dialed=dialed, now=now, heartbeat=heartbeat, memory=memory)
         self.actions: list[Action] = []
         self.wire = bytearray()
 
@@ -51,11 +59,18 @@ class SessionEnd:
 
 
 class SessionPair:
-    """Two ends; ``near`` has dialled."""
+    """Two ends; ``near`` has dialled. ``memory`` is that of the node at the far end."""
 
-    def __init__(self, *, now: float = 0.0, heartbeat: float = HEARTBEAT_SECONDS) -> None:
+    def __init__(
+        self,
+        *,
+        now: float = 0.0,
+        heartbeat: float = HEARTBEAT_SECONDS,
+        memory: NodeMemory | None = None,
+    ) -> None:
         self.near = SessionEnd(dialed=True, now=now, heartbeat=heartbeat)
-        self.far = SessionEnd(dialed=False, now=now, heartbeat=heartbeat)
+        share = memory.link() if memory is not None else None
+        self.far = SessionEnd(dialed=False, now=now, heartbeat=heartbeat, memory=share)
 
     def carry(self, now: float) -> None:
         """Carry bytes both ways until both are silent."""

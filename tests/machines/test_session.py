@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from swarm.errors import LinkLostError
 from swarm.protocol import session_receiving, session_sending
 from swarm.protocol.session import Session
+from swarm.protocol.session_budget import Budget, LinkMemory
 from swarm.protocol.session_events import (
     Abandon,
     Answered,
@@ -36,12 +37,15 @@ from swarm.protocol.session_events import (
     Writable,
     Write,
 )
+from swarm.protocol.session_traffic import MEMORY_SECONDS
 from swarm.testing.hellos import plain_accept, plain_hello
 from swarm.wire.frames import CloseCode
 from swarm.wire.messages.blocks import BlockReply, BlockRequest
 
 DIGEST = "a" * 52
 CREDIT, WINDOW, STREAMS, HELD, FRAME = 1000, 3000, 3, 9000, 300
+BEGUN_MEMORY, GRANTED_MEMORY, CONTROL_MEMORY = 6006, 9000, 1_000_000
+"""Room for all that may begin, and for a large payload at a time: others wait for memory."""
 """Small limits, so that short runs reach all of them."""
 
 
@@ -65,6 +69,14 @@ class Side:
     ended: int = 0
 
 
+def small_memory() -> LinkMemory:
+    return LinkMemory(
+        begun=Budget(BEGUN_MEMORY).share(),
+        granted=Budget(GRANTED_MEMORY).share(),
+        control=Budget(CONTROL_MEMORY).share(),
+    )
+
+
 class TwoSessions(RuleBasedStateMachine):
     """The machine. Requests are numbered, so that each arrival can be traced to its posting."""
 
@@ -77,10 +89,9 @@ class TwoSessions(RuleBasedStateMachine):
             mock.patch.object(session_receiving, "INITIAL_CREDIT_BYTES", CREDIT),
             mock.patch.object(session_receiving, "RECEIVE_WINDOW_BYTES", WINDOW),
             mock.patch.object(session_receiving, "SCRATCH_BYTES", 100),
-            *(
-                mock.patch.object(m, "MAX_OPEN_STREAMS", STREAMS)
-                for m in (session_sending, session_receiving)
-            ),
+            mock.patch.object(session_sending, "STREAMS_AT_ONCE", STREAMS),
+            mock.patch.object(session_receiving, "MAX_OPEN_STREAMS", STREAMS),
+            mock.patch.object(session_receiving, "MAPPED_BYTES", CREDIT),
             *(
                 mock.patch.object(m, "MAX_RECEIVE_BUFFER_BYTES", HELD)
                 for m in (session_sending, session_receiving)
@@ -88,7 +99,10 @@ class TwoSessions(RuleBasedStateMachine):
         ]
         for patch in self.patches:
             patch.start()
-        self.sides = [Side(Session(plain_hello(), dialed=dialed, now=self.now)) for dialed in (True, False)]
+        self.sides = [
+            Side(Session(plain_hello(), dialed=dialed, now=self.now, memory=small_memory()))
+            for dialed in (True, False)
+        ]
         for side in self.sides:
             side.session._traffic.up_meter.frame_bytes = FRAME
             side.session._traffic.up_meter._learn = lambda sample: None  # keep frames small
@@ -277,6 +291,11 @@ class TwoSessions(RuleBasedStateMachine):
             for side in self.sides:
                 moving |= self.write(side)
                 moving |= self.read(side, 5000, piece)
+            if not moving and any(side.session._traffic.inbox.waits_for_memory for side in self.sides):
+                self.now += MEMORY_SECONDS
+                for side in self.sides:
+                    self.feed(side, Tick())
+                moving = True
         for side in self.sides:
             other = self.other(side)
             gone = side.withdrawn | other.abandoned

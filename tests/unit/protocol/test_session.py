@@ -202,7 +202,7 @@ def test_control_overtakes_bulk() -> None:
 
 
 def test_no_more_streams_are_opened_than_the_receiver_allows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_sending, "MAX_OPEN_STREAMS", 2)
+    monkeypatch.setattr(session_sending, "STREAMS_AT_ONCE", 2)
     pair = risen()
     for key in (1, 2, 3):
         pair.near.feed(payload_post(key, 100_000), 0.0)
@@ -353,9 +353,9 @@ def test_any_byte_is_a_sign_of_life() -> None:
     pair = risen(now=100.0)
     pair.near.feed(Tick(), 103.0)
     pair.near.feed(Tick(), 106.0)
-    pair.near.receive(b"\x06", 108.9)
-    assert pair.near.session.deadline == pytest.approx(111.9)
-    pair.near.feed(Tick(), 111.9)
+    pair.near.receive(b"\x06", 106.9)
+    assert pair.near.session.deadline == pytest.approx(109.9)
+    pair.near.feed(Tick(), 109.9)
     assert pair.near.session.state == "up"
 
 
