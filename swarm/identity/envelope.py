@@ -65,12 +65,7 @@ def open_envelope(data: bytes, *, domain: Domain, authority: bytes, now: float) 
     then and its leaf must have begun. A leaf that has ended since is good, so a stored manifest never goes
     bad (see ``check_old_chain``). Raises RemoteProtocolError, and nothing else, whatever the bytes.
     """
-    if len(data) > MAX_ENVELOPE_BYTES:
-        raise RemoteProtocolError(f"an envelope of {len(data)} bytes is over the limit")
-    try:
-        envelope = _DECODER.decode(data)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise RemoteProtocolError(f"the envelope does not parse: {error}") from None
+    envelope = _parse(data)
     if msgspec.msgpack.encode(envelope) != data:
         raise RemoteProtocolError("the envelope is not in the one form that it may have")
     if envelope.domain != domain:
@@ -84,6 +79,23 @@ def open_envelope(data: bytes, *, domain: Domain, authority: bytes, now: float) 
     ):
         raise RemoteProtocolError(f"the signature of the {domain} does not match")
     return member, envelope.payload
+
+
+def peek_payload(data: bytes) -> bytes:
+    """The payload of the envelope ``data``, which anybody may have made.
+
+    For who has to choose whether to check it at all. Raises RemoteProtocolError, whatever the bytes.
+    """
+    return _parse(data).payload
+
+
+def _parse(data: bytes) -> _Envelope:
+    if len(data) > MAX_ENVELOPE_BYTES:
+        raise RemoteProtocolError(f"an envelope of {len(data)} bytes is over the limit")
+    try:
+        return _DECODER.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise RemoteProtocolError(f"the envelope does not parse: {error}") from None
 
 
 def _signed_bytes(domain: Domain, payload: bytes, chain: Chain) -> bytes:

@@ -1,14 +1,17 @@
 """What has arrived for one stage: the fence of decision D9, and what is kept of each pass until it is used.
 
 Tensors of the next pass may arrive before this one is over, never of the one after: a step's record needs
-this stage's own report. Nothing is kept that no stage of the plan would send, so memory is bounded.
+this stage's own report. Nothing is kept that no stage of the plan would send, so memory is bounded; and what
+is kept fits its phase and its edge, so that what is made of it later cannot fail.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Literal
 
 from swarm.errors import RemoteProtocolError
+from swarm.graph.stage import Edge, SharedParameter
 from swarm.ids import OperatorIndex, Step, ValueId
 from swarm.protocol.order import Work, one_forward_one_backward
 from swarm.protocol.pipeline_events import (
@@ -20,9 +23,6 @@ from swarm.protocol.pipeline_events import (
     TensorArrived,
 )
 from swarm.wire.messages.pipeline import BoundaryTensor, Fence, Phase, SharedTensor, StageReport, StepRecord
-
-MAX_EARLY: Final = 1024
-"""Messages of a later incarnation that are kept until the plan that explains them comes."""
 
 Arrival = TensorArrived | SharedArrived | ReportArrived | RecordArrived
 Direction = Literal["forward", "backward"]
@@ -77,8 +77,6 @@ class Arrivals:
         self.role = role
         self.index = 0
         """The current pass, counted from the plan's first step."""
-        self.early: list[Arrival] = []
-        """Messages of a later plan; for whoever carries that plan out."""
         self.duplicates = 0
         self._passes: dict[int, Pass] = {}
 
@@ -98,21 +96,27 @@ class Arrivals:
         self.index += 1
         return self.index < self.count
 
-    def take(self, event: Arrival) -> bool:
-        """Keep what arrived; False where its incarnations are older than the plan's.
+    def check(self, message: BoundaryTensor | SharedTensor) -> None:
+        """Raise RemoteProtocolError where ``message`` would not be kept; asked before its payload comes."""
+        _demand(self._is_current(message.fence), "it belongs to another plan")
+        position = self._position(message.fence)
+        _demand(self.index <= position <= self.index + 1, f"step {message.fence.step} is not due")
+        if isinstance(message, BoundaryTensor):
+            kept = self._pass(position)
+            self._edge(message, kept)
+            _demand(_key(message) not in kept.seen, "it came already")
+        else:
+            self._shared(message)
 
-        Raises RemoteProtocolError for a message that no stage of this plan would send.
+    def take(self, event: Arrival) -> bool:
+        """Keep what arrived; False where its incarnations are not those of the plan.
+
+        Nobody starts on a plan before all its stages are loaded, so who has other incarnations has an old
+        plan. Raises RemoteProtocolError for a message that no stage of this plan would send.
         """
-        fence, role = event.message.fence, self.role
-        known = fence.job == role.job and fence.target == role.stage and fence.source < len(role.incarnations)
-        _demand(known, "it is for another job or stage")
-        sender, receiver = role.incarnations[fence.source], role.incarnations[role.stage]
-        if fence.sender < sender or fence.receiver < receiver:
+        fence = event.message.fence
+        if not self._is_current(fence):
             return False
-        if fence.sender > sender or fence.receiver > receiver:
-            _demand(len(self.early) < MAX_EARLY, "too many messages of a later plan")
-            self.early.append(event)
-            return True
         position = self._position(fence)
         _demand(position <= self.index + 1, f"step {fence.step} is too far ahead")
         if position < self.index or position >= self.count:
@@ -128,39 +132,84 @@ class Arrivals:
             case SharedArrived(message=shared, payload=payload):
                 self._keep_shared(shared, payload, kept)
             case ReportArrived(message=report):
-                _demand(self.role.stage == self.role.recorder, "this stage does not settle steps")
+                self._check_report(report, kept)
                 kept.reports.setdefault(report.fence.source, report)
             case RecordArrived(message=record):
-                _demand(record.fence.source == self.role.recorder, "only the last stage settles steps")
+                self._check_record(record, kept)
                 kept.record = kept.record or record
 
     def _keep_tensor(self, message: BoundaryTensor, payload: object, kept: Pass) -> None:
-        forward, source = message.direction == "forward", message.fence.source
-        edges = kept.route.incoming if forward else kept.route.outgoing
-        known = any(edge.value == message.tensor and edge.stage == source for edge in edges)
-        _demand(known, f"no tensor {message.tensor} travels {message.direction} from stage {source}")
-        window = self.role.depths[source] if forward else kept.micro_batches
-        within = message.micro_batch - kept.backwards < window and message.micro_batch < kept.micro_batches
-        _demand(within, f"micro-batch {message.micro_batch} is too far ahead")
-        key = (message.direction, message.micro_batch, ValueId(message.tensor))
+        self._edge(message, kept)
+        key = _key(message)
         if key in kept.seen:
             self.duplicates += 1
             return
         kept.seen.add(key)
         kept.tensors[key] = payload if message.header is not None else None
 
+    def _edge(self, message: BoundaryTensor, kept: Pass) -> Edge:
+        """The edge that ``message`` came over; raises where it fits none, or its pass, or comes too soon."""
+        forward, source = message.direction == "forward", message.fence.source
+        edges = kept.route.incoming if forward else kept.route.outgoing
+        edge = next((e for e in edges if e.value == message.tensor and e.stage == source), None)
+        if edge is None:
+            raise RemoteProtocolError(
+                f"a training message was refused: no tensor {message.tensor} travels {message.direction} "
+                f"from stage {source + 1}"
+            )
+        window = self.role.depths[source] if forward else kept.micro_batches
+        within = message.micro_batch - kept.backwards < window and message.micro_batch < kept.micro_batches
+        _demand(within, f"micro-batch {message.micro_batch} is too far ahead")
+        if forward:
+            _demand(message.header is not None, "only what travels backward may be an acknowledgement")
+        else:
+            due = edge.gradient and kept.phase == "train"
+            _demand(message.header is None or due, f"tensor {message.tensor} has no gradient here")
+        return edge
+
     def _keep_shared(self, message: SharedTensor, payload: object, kept: Pass) -> None:
+        shared = self._shared(message)
+        if message.direction == "value":
+            kept.values.setdefault(shared.parameter, payload)
+        else:
+            kept.gradients.setdefault((shared.parameter, OperatorIndex(message.operator)), payload)
+
+    def _shared(self, message: SharedTensor) -> SharedParameter:
+        """The shared parameter that ``message`` is about; raises where it is not due here."""
         shared = next((s for s in self.role.shared if s.parameter == message.parameter), None)
         if shared is None:
             raise RemoteProtocolError(f"parameter {message.parameter} is not shared with this stage")
         source = message.fence.source
+        _demand(message.fence.phase == "train", "evaluation changes no parameter")
         if message.direction == "value":
-            _demand(source == shared.owner, "only its owner sends a shared parameter's value")
-            kept.values.setdefault(shared.parameter, payload)
-            return
+            owner = source == shared.owner != self.role.stage
+            _demand(owner, "only its owner sends a shared parameter's value")
+            return shared
         user = any(use.operator == message.operator and use.stage == source for use in shared.uses)
-        _demand(user and shared.owner == self.role.stage, "that operator's gradient is not due here")
-        kept.gradients.setdefault((shared.parameter, OperatorIndex(message.operator)), payload)
+        here = shared.owner == self.role.stage != source
+        _demand(user and here, "that operator's gradient is not due here")
+        return shared
+
+    def _check_report(self, report: StageReport, kept: Pass) -> None:
+        role = self.role
+        _demand(role.stage == role.recorder, "this stage does not settle steps")
+        losses = kept.micro_batches if report.fence.source == role.recorder else 0
+        _demand(len(report.losses) == losses, f"a report has {len(report.losses)} losses, not {losses}")
+        _demand(kept.phase == "train" or not report.squares, "evaluation has no gradients")
+
+    def _check_record(self, record: StepRecord, kept: Pass) -> None:
+        _demand(record.fence.source == self.role.recorder, "only the last stage settles steps")
+        good = "applied" if kept.phase == "train" else "evaluated"
+        _demand(record.outcome in {good, "failed"}, f"no {kept.phase} pass is {record.outcome}")
+        sound = record.outcome == "failed" or math.isfinite(record.loss + record.norm)
+        _demand(sound, "a step that went well has a loss and a norm")
+
+    def _is_current(self, fence: Fence) -> bool:
+        role = self.role
+        known = fence.job == role.job and fence.target == role.stage and fence.source < len(role.incarnations)
+        _demand(known, "it is for another job or stage")
+        sender, receiver = role.incarnations[fence.source], role.incarnations[role.stage]
+        return (fence.sender, fence.receiver) == (sender, receiver)
 
     def _position(self, fence: Fence) -> int:
         role = self.role
@@ -185,6 +234,10 @@ class Arrivals:
                 order=one_forward_one_backward(count, role.depths[role.stage]),
             )
         return found
+
+
+def _key(message: BoundaryTensor) -> tuple[Direction, int, ValueId]:
+    return (message.direction, message.micro_batch, ValueId(message.tensor))
 
 
 def _demand(holds: bool, otherwise: str) -> None:

@@ -12,6 +12,7 @@ This is the one coordinator behind the interface that the council fills later: e
 with a rising generation, incarnations that rise when a stage changes hands, and notices.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Final, assert_never
 
@@ -34,7 +35,7 @@ from swarm.protocol.coordination_events import (
     PlanImpossible,
     PlanMade,
     ProgressHeard,
-    Resources,
+    Record,
     ResultHeard,
     StageLoaded,
     StageLost,
@@ -43,12 +44,14 @@ from swarm.protocol.coordination_events import (
     Tick,
     WeightsKept,
 )
+from swarm.protocol.offers import Offers
 from swarm.wire.messages.jobs import JobProgress, JobState
 from swarm.wire.records.blobs import TensorBlob
 from swarm.wire.records.plan import Plan, StagePlan
 
-SETTLE_SECONDS: Final = 2.0
-"""Seconds from the last change of offers to a plan, so that peers that start together share the job."""
+LOADING_SECONDS: Final = 120.0
+SLOWEST_RATE: Final = 125_000.0
+"""How long loading, and handing over, may take: so many seconds, and the job's bytes at 1 Mbit/s."""
 
 ENDED: Final[frozenset[JobState]] = frozenset({"done", "failed", "cancelled"})
 
@@ -80,9 +83,11 @@ class CoordinationMachine:
         self._sentence = ""
         self._since = 0.0
         self._gives_up: float | None = None
-        self._offers: dict[PeerId, Resources] = {}
+        self._offers = Offers()
         self._planning = False
-        self._plan_at: float | None = None
+        self._waited = 0.0
+        self._late_at: float | None = None
+        self._expected: tuple[tuple[TensorBlob, ...], ...] = ()
         self._generation = Generation(0)
         self._ready: set[int] = set()
         self._results: dict[int, tuple[TensorBlob, ...]] = {}
@@ -104,7 +109,7 @@ class CoordinationMachine:
     def _take(self, event: Event, now: float) -> list[Action]:  # noqa: C901, PLR0911, PLR0912 - a table
         match event:
             case Begin():
-                self._wait(now)
+                self._begin(now)
                 return self._enter("waiting", "waiting for peers that offer memory", now)
             case OfferArrived():
                 return self._offered(event, now)
@@ -137,36 +142,48 @@ class CoordinationMachine:
     # Waiting and planning.
 
     def _offered(self, event: OfferArrived, now: float) -> list[Action]:
-        found = event.resources
-        if found.memory > 0:
-            if self._offers.get(found.peer) == found:
-                return []
-            self._offers[found.peer] = found
-        elif self._offers.pop(found.peer, None) is None:
-            return []
-        if self._state == "waiting":
-            self._plan_at = now + SETTLE_SECONDS
+        if self._offers.take(event.resources) and self._state == "waiting":
+            self._offers.settle(now)
         return []
 
     def _tick(self, now: float) -> list[Action]:
+        if self._late_at is not None and now >= self._late_at:
+            return self._late(now)
         if self._state != "waiting":
             return []
         if self._gives_up is not None and now >= self._gives_up:
             return self._enter("failed", f"after {self.terms.patience:.0f} s: {self._sentence}", now)
-        if self._plan_at is None or now < self._plan_at or self._planning:
+        if self._offers.due is None or now < self._offers.due or self._planning:
             return []
-        self._plan_at = None
-        if not self._offers:
-            return self._enter("waiting", "waiting for peers that offer memory", now)
+        offers, left_out = self._offers.begin_plan(now)
+        if not offers:
+            nobody = "waiting for peers that offer memory"
+            return self._enter("waiting", self._sentence if left_out else nobody, now)
         self._planning = True
-        offers = tuple(self._offers[peer] for peer in sorted(self._offers))
         return [MakePlan(offers=offers, generation=Generation(self._generation + 1), step=Step(0))]
+
+    def _late(self, now: float) -> list[Action]:
+        """Loading, or handing over what was trained, has taken longer than any link of ours would need."""
+        plan = self.plan
+        if plan is None:
+            return []
+        done = self._ready if self._state == "loading" else self._results
+        missing = [index for index in range(len(plan.stages)) if index not in done]
+        first = missing[0] if missing else 0
+        who = f"stage {first + 1} of {len(plan.stages)} on peer {short(PeerId(plan.stages[first].holder))}"
+        seconds = f"{now - self._since:.0f} s"
+        if self._state != "loading":
+            return self._enter("failed", f"{who} did not return its trained weights within {seconds}", now)
+        for index in missing:
+            self._offers.bench(PeerId(plan.stages[index].holder), now)
+        return self._replan(f"{who} was not loaded within {seconds}", now)
 
     def _planned(self, event: PlanMade, now: float) -> list[Action]:
         self._planning = False
         plan = event.plan
+        self._expected = event.results
         if any(stage.holder not in self._offers for stage in plan.stages):
-            self._plan_at = now
+            self._offers.due = now
             return []
         self._generation = Generation(self._generation + 1)
         stages = tuple(self._incarnate(index, stage) for index, stage in enumerate(plan.stages))
@@ -206,14 +223,13 @@ class CoordinationMachine:
             return []
         where = f"stage {event.stage + 1} of {len(plan.stages)} on peer {short(event.peer)}"
         if self._state == "loading":
-            self._offers.pop(event.peer, None)
+            self._offers.bench(event.peer, now)
             return self._replan(f"{where} could not be loaded: {event.sentence}", now)
         return self._enter("failed", f"{where} ended at step {self._steps_done}: {event.sentence}", now)
 
     def _left(self, event: PeerLeft, now: float) -> list[Action]:
-        offered = self._offers.pop(event.peer, None)
-        if self._state == "waiting" and offered is not None:
-            self._plan_at = now
+        if self._offers.drop(event.peer) and self._state == "waiting":
+            self._offers.due = now
         held = (
             [index for index, stage in enumerate(self.plan.stages) if stage.holder == event.peer]
             if self.plan
@@ -234,27 +250,43 @@ class CoordinationMachine:
     def _replan(self, sentence: str, now: float) -> list[Action]:
         self.plan = None
         self._ready.clear()
-        self._plan_at = now + SETTLE_SECONDS
+        self._offers.settle(now)
         return self._enter("waiting", f"another plan: {sentence}", now)
 
     def _recorded(self, event: ProgressHeard, now: float) -> list[Action]:
         plan, progress = self.plan, event.progress
-        if plan is None or self._state not in {"training", "finishing"}:
+        if plan is None or self._state != "training":
             return []
         recorder = plan.stages[-1]
         if recorder.holder != event.peer or progress.incarnation != recorder.incarnation:
             raise RemoteProtocolError("a step record did not come from the holder of the last stage")
+        if not self._is_due(progress):
+            raise RemoteProtocolError(f"a record says {progress.outcome} of step {progress.step}: not due")
+        recorded = Record(progress=progress)
         if progress.outcome == "failed":
-            return self._enter("failed", f"step {progress.step}: {progress.cause}", now)
+            return [recorded, *self._enter("failed", f"step {progress.step}: {progress.cause}", now)]
         if progress.outcome == "evaluated":
             self._held_out = progress.loss
         else:
             self._last = progress
-        if progress.outcome == "evaluated" or (
-            not self.terms.evaluates and self._steps_done >= self.terms.steps
-        ):
-            return self._enter("finishing", "trained weights to be copied", now)
-        return []
+        last = "evaluated" if self.terms.evaluates else "applied"
+        if progress.outcome != last or self._steps_done < self.terms.steps:
+            return [recorded]
+        finishing = self._enter("finishing", "trained weights to be copied", now)
+        return [recorded, *finishing, *self._collect()]
+
+    def _is_due(self, progress: JobProgress) -> bool:
+        """Whether a record is of the step that is next, as any other would be a forgery or a bug."""
+        if progress.step != self._steps_done:
+            return False
+        sound = math.isfinite(progress.loss) and math.isfinite(progress.norm)
+        match progress.outcome:
+            case "applied":
+                return sound and progress.step < self.terms.steps
+            case "evaluated":
+                return sound and progress.step == self.terms.steps and self.terms.evaluates
+            case "failed":
+                return True
 
     # The end.
 
@@ -262,13 +294,20 @@ class CoordinationMachine:
         plan = self._plan_of(event.generation, event.stage, event.peer)
         if plan is None or self._state not in {"training", "finishing"}:
             return []
-        self._results[event.stage] = event.tensors
-        if len(self._results) < len(plan.stages):
+        if event.stage in self._results:
             return []
+        if sorted(map(_facts, event.tensors)) != sorted(map(_facts, self._expected[event.stage])):
+            raise RemoteProtocolError(f"the result of stage {event.stage + 1} has not the stage's tensors")
+        self._results[event.stage] = event.tensors
+        return self._collect()
+
+    def _collect(self) -> list[Action]:
+        """Keep the results once the last step is done and all are there; a stage may be done sooner."""
+        total = len(self.plan.stages) if self.plan is not None else 0
+        if self._state != "finishing" or len(self._results) < total:
+            return []
+        self._late_at = None
         self.weights = tuple(tensor for index in sorted(self._results) for tensor in self._results[index])
-        names = [tensor.name for tensor in self.weights]
-        if len(set(names)) != len(names):
-            return self._enter("failed", "two stages returned the same tensor", now)
         return [KeepWeights(tensors=self.weights)]
 
     def _plan_of(self, generation: int, stage: int, peer: PeerId) -> Plan | None:
@@ -282,18 +321,26 @@ class CoordinationMachine:
 
     def _enter(self, state: JobState, sentence: str, now: float) -> list[Action]:
         if state != self._state:
-            self._wait(now)
-        self._state, self._sentence = state, sentence
+            if self._state == "waiting":
+                self._waited += now - self._since
+            self._state = state
+            self._begin(now)
+        self._sentence = sentence
         return [Tell(state=state, sentence=sentence)]
 
-    def _wait(self, now: float) -> None:
-        """A state begins; its patience counts where it is one of waiting."""
+    def _begin(self, now: float) -> None:
+        """A state begins. Patience is for all waiting together, or whoever fails often would renew it."""
         self._since = now
-        self._gives_up = now + self.terms.patience if self.terms.patience > 0 else None
+        patience = self.terms.patience
+        self._gives_up = now + max(patience - self._waited, 0.0) if patience > 0 else None
+        slow = self._state in {"loading", "finishing"}
+        self._late_at = now + LOADING_SECONDS + self.terms.bytes / SLOWEST_RATE if slow else None
 
     def _arm(self) -> None:
-        due = [moment for moment in (self._plan_at, self._gives_up) if moment is not None]
-        self.deadline = min(due) if due and self._state == "waiting" else None
+        plan_at = None if self._planning else self._offers.due
+        waiting = (plan_at, self._gives_up) if self._state == "waiting" else ()
+        due = [moment for moment in (*waiting, self._late_at) if moment is not None]
+        self.deadline = min(due, default=None)
 
     @property
     def _steps_done(self) -> int:
@@ -317,7 +364,7 @@ class CoordinationMachine:
         broken = [
             self._state in {"loading", "training", "finishing", "done"} and self.plan is None,
             self._state == "waiting" and self.plan is not None,
-            self._state != "waiting" and self.deadline is not None,
+            self._state not in {"waiting", "loading", "finishing"} and self.deadline is not None,
             self.plan is not None and self.plan.generation != self._generation,
         ]
         if any(broken):
@@ -325,3 +372,8 @@ class CoordinationMachine:
 
     def __str__(self) -> str:
         return f"job {short(self.terms.job)}: {self._state} ({self._sentence}), generation {self._generation}"
+
+
+def _facts(tensor: TensorBlob) -> tuple[str, str, tuple[int, ...], int, int]:
+    """All of a tensor but its elements: what training does not change."""
+    return tensor.name, tensor.dtype, tensor.shape, tensor.blob.size, len(tensor.blob.blocks)

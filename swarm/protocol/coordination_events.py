@@ -17,7 +17,9 @@ class JobTerms:
     evaluates: bool
     """Whether an evaluation pass follows the last step."""
     patience: float
-    """Seconds it waits for enough peers before it fails; 0 waits for ever."""
+    """Seconds it waits for enough peers, all waiting together, before it fails; 0 waits for ever."""
+    bytes: int
+    """Of all its blocks: how long loading may take depends on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,8 @@ class PlanMade:
     """The answer to ``MakePlan``; incarnations are filled in here."""
 
     plan: Plan
+    results: tuple[tuple[TensorBlob, ...], ...]
+    """By stage, the initial values of the tensors that it owns, and so has to return trained."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +168,13 @@ class IssuePlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A step record that is due came from who may send it: keep it, and pass it on to followers."""
+
+    progress: JobProgress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartPlan:
     """Tell the holders of the plan to begin."""
 
@@ -185,4 +196,4 @@ class Tell:
     sentence: str
 
 
-Action = MakePlan | IssuePlan | StartPlan | KeepWeights | Tell
+Action = MakePlan | IssuePlan | StartPlan | Record | KeepWeights | Tell

@@ -17,7 +17,7 @@ a sender never has more in flight than its depth, and what arrives is bounded be
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
-from swarm.errors import LocalError
+from swarm.errors import LocalError, RemoteProtocolError
 from swarm.graph.stage import Edge, SharedParameter
 from swarm.ids import OperatorIndex, StageIndex
 from swarm.protocol.arrivals import Arrivals, Pass
@@ -86,8 +86,8 @@ class PipelineMachine:
     def handle(self, event: Event, *, now: float) -> list[Action]:
         """Take one event; returns what to do, in order.
 
-        Raises RemoteProtocolError for a message that no stage of this plan would send, LocalError for an
-        answer to nothing.
+        Raises RemoteProtocolError for a message that no stage of this plan, and no coordinator, would send,
+        LocalError for an answer to nothing.
         """
         before = self._state, self.arrivals.index
         actions = self._take(event) + self._advance()
@@ -98,7 +98,8 @@ class PipelineMachine:
     def _take(self, event: Event) -> list[Action]:
         match event:
             case Start():
-                self._expect(self._state == "idle", "started twice")
+                if self._state != "idle":
+                    raise RemoteProtocolError("a stage was started twice")
                 self._state = "working"
             case TensorArrived() | SharedArrived() | ReportArrived() | RecordArrived():
                 if not self.arrivals.take(event):

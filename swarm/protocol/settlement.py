@@ -74,9 +74,9 @@ def _cause(reports: Mapping[int, StageReport], *, loss: float, norm: float) -> s
             f"({reports[stage].fault})"
         )
     if not math.isfinite(loss):
-        return f"the loss became {loss} in stage {stages} of {stages}"
+        return f"the loss became NaN or infinite in stage {stages} of {stages}"
     largest = max(reports, key=lambda stage: _largest(reports[stage]))
-    return f"the gradient norm became {norm}: most in stage {largest + 1} of {stages}"
+    return f"the gradient norm became NaN or infinite: most in stage {largest + 1} of {stages}"
 
 
 def _largest(report: StageReport) -> float:

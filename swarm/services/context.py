@@ -6,7 +6,7 @@ from typing import Protocol
 
 from swarm.clock import Clock
 from swarm.identity.membership import Identity
-from swarm.ids import PeerId
+from swarm.ids import JobId, PeerId
 from swarm.net.link import Link
 from swarm.services.story import Story
 from swarm.wire.messages.base import Message
@@ -50,6 +50,10 @@ class Context(Protocol):
         """Send to a peer, or to this node's own services; False where no link to it is up."""
         ...
 
+    def end_job(self, job: JobId, sentence: str) -> None:
+        """The work for a job went wrong here: every service lets go of it (``swarm.services.boundary``)."""
+        ...
+
 
 class Service:
     """A part of a node. All are called synchronously, in order; to be inherited from."""
@@ -73,3 +77,6 @@ class Service:
         Raises RemoteProtocolError to charge the sender.
         """
         return False
+
+    def end_job(self, job: JobId, sentence: str) -> None:
+        """The work for a job went wrong on this node, and why: end what is done for it here; never raises."""

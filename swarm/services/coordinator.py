@@ -1,15 +1,15 @@
 """Carries out what the coordination machines decide, for the jobs that name this peer (decision D9)."""
 
 import asyncio
+import math
+from contextlib import AbstractContextManager, suppress
 from typing import Final, assert_never
 
 import msgspec
 
-from swarm.errors import CapacityError, FailureError, LocalError, RemoteProtocolError
-from swarm.graph.dag import Graph
+from swarm.errors import CapacityError, LinkLostError, LocalError, RemoteProtocolError
 from swarm.identity.envelope import OUTCOME, PLAN, seal
 from swarm.ids import Generation, JobId, PeerId, short
-from swarm.protocol.coordination import CoordinationMachine
 from swarm.protocol.coordination_events import (
     Action,
     Begin,
@@ -17,14 +17,13 @@ from swarm.protocol.coordination_events import (
     Event,
     Failed,
     IssuePlan,
-    JobTerms,
     KeepWeights,
     MakePlan,
     OfferArrived,
     PeerLeft,
     PlanImpossible,
-    PlanMade,
     ProgressHeard,
+    Record,
     Resources,
     ResultHeard,
     StageLoaded,
@@ -34,12 +33,13 @@ from swarm.protocol.coordination_events import (
     Tick,
     WeightsKept,
 )
-from swarm.schedule.plan import make_plan
-from swarm.schedule.workload import PeerOffer, Workload
+from swarm.services.boundary import job_boundary
 from swarm.services.context import Context, Service
-from swarm.services.job import Job, end_state
+from swarm.services.coordinated import Coordinated, complete_weights, made_plan, notice_of
+from swarm.services.job import EndState, Job, end_state
 from swarm.services.job_blocks import JobBlocks
 from swarm.services.jobs import Jobs
+from swarm.wire.limits import MAX_SENTENCE_LENGTH
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.coordination import (
     Offer,
@@ -49,7 +49,7 @@ from swarm.wire.messages.coordination import (
     StageReady,
     StageResult,
 )
-from swarm.wire.messages.jobs import JobFollow, JobNotice, JobProgress
+from swarm.wire.messages.jobs import JobFollow, JobProgress
 from swarm.wire.records.blobs import TensorBlob
 from swarm.wire.records.manifest import blobs_of
 from swarm.wire.records.outcome import Outcome
@@ -58,27 +58,11 @@ from swarm.wire.text import printable
 PROGRESS_SECONDS: Final = 2.0
 """How often members that do not follow a job hear how far it is."""
 
+WATCH_SECONDS: Final = 3600.0
+"""The longest wait for a deadline in one go: a patience of years is more than an event loop can count."""
 
-class _Running:
-    """One job under coordination."""
-
-    def __init__(self, job: Job) -> None:
-        manifest = job.manifest
-        self.job = job
-        self.machine = CoordinationMachine(
-            JobTerms(
-                job=job.id,
-                steps=manifest.steps,
-                evaluates=manifest.held_out is not None,
-                patience=manifest.patience,
-            )
-        )
-        self.wake = asyncio.Event()
-        self.heard: list[JobProgress] = []
-        self.followers: set[PeerId] = set()
-        self.graphs: asyncio.Future[tuple[Graph, Graph]] = asyncio.get_running_loop().create_future()
-        self.told_at = 0.0
-        self.issued: PlanIssue | None = None
+CATCH_UP: Final = 256
+"""Records that are sent at once to somebody who begins to follow a job."""
 
 
 class Coordinator(Service):
@@ -88,7 +72,7 @@ class Coordinator(Service):
         self._context = context
         self._jobs = jobs
         self._blocks = blocks
-        self._running: dict[JobId, _Running] = {}
+        self._running: dict[JobId, Coordinated] = {}
         jobs.on_job.append(self._on_job)
         jobs.on_cancel.append(self._on_cancel)
         jobs.on_forget.append(self._on_forget)
@@ -97,16 +81,8 @@ class Coordinator(Service):
         """A link ended: its peer holds nothing any more."""
         for running in tuple(self._running.values()):
             running.followers.discard(peer)
+            running.catching_up.discard(peer)
             self._feed(running, PeerLeft(peer=peer, reason=reason))
-
-    def on_up(self, peer: PeerId) -> None:
-        """A link is up: tell it where the jobs are."""
-        for running in self._running.values():
-            if running.issued is not None and not running.job.ended:
-                self._context.send(peer, running.issued)
-        for job in self._jobs.all():
-            if job.coordinator == self._context.identity.peer and not job.ended:
-                self._context.send(peer, _notice(job))
 
     def handle(self, sender: PeerId, message: Message, payload: memoryview) -> bool:
         """Take a message of the coordination flow; False for any other."""
@@ -153,7 +129,7 @@ class Coordinator(Service):
         if job.coordinator != self._context.identity.peer or job.ended:
             return
         job.heard = True
-        running = self._running[job.id] = _Running(job)
+        running = self._running[job.id] = Coordinated(job)
         self._context.tasks.create_task(self._watch(running), name=f"coordinate {short(job.id)}")
         self._context.tasks.create_task(self._replicate(running), name=f"replicate {short(job.id)}")
         self._feed(running, Begin())
@@ -167,38 +143,55 @@ class Coordinator(Service):
         self._running.pop(job.id, None)
         self._blocks.forget(job)
 
-    async def _watch(self, running: _Running) -> None:
+    async def _watch(self, running: Coordinated) -> None:
         """Feed the machine its deadlines until the job has ended."""
         while not running.job.ended:
             running.wake.clear()
             deadline = running.machine.deadline
             delay = None if deadline is None else max(0.0, deadline - self._context.clock.elapsed())
             try:
-                async with asyncio.timeout(delay):
+                async with asyncio.timeout(None if delay is None else min(delay, WATCH_SECONDS)):
                     await running.wake.wait()
             except TimeoutError:
                 self._feed(running, Tick())
 
-    async def _replicate(self, running: _Running) -> None:
+    async def _replicate(self, running: Coordinated) -> None:
         """Copy every block of the job here, graphs first, so that its author may leave (decision D11)."""
         try:
-            running.graphs.set_result(await self._blocks.graphs(running.job))
-            await self._blocks.fetch(running.job, blobs_of(running.job.manifest))
-        except (FailureError, RemoteProtocolError) as error:
-            self._feed(running, Failed(sentence=str(error)))
-            return
-        running.job.replicas = 1
-        self._tell(running)
+            with self._boundary(running):
+                running.graphs.set_result(await self._blocks.graphs(running.job))
+                await self._blocks.fetch(running.job, blobs_of(running.job.manifest))
+                running.job.replicas = 1
+                self._tell(running)
+        finally:
+            running.graphs.cancel()  # where there are none, nobody is to wait for them
 
-    def _feed(self, running: _Running, event: Event) -> None:
+    def end_job(self, job: JobId, sentence: str) -> None:
+        """The work for a job went wrong here: it has failed, for everybody."""
+        running = self._running.get(job)
+        if running is not None:
+            self._feed(running, Failed(sentence=sentence))
+
+    def _boundary(
+        self, running: Coordinated, what: str = "", *, passes: tuple[type[Exception], ...] = ()
+    ) -> AbstractContextManager[None]:
+        """Around all that is done for a job; ``what`` goes before the sentence of its failure."""
+
+        def fail(sentence: str) -> None:
+            self.end_job(running.job.id, printable(what + sentence))
+
+        return job_boundary(running.job.id, fail, passes=passes)
+
+    def _feed(self, running: Coordinated, event: Event) -> None:
+        """To the machine, and do what it says. Raises RemoteProtocolError for what a sender may not send."""
         if running.job.outcome:
             return
-        actions = running.machine.handle(event, now=self._context.clock.elapsed())
-        for action in actions:
-            self._perform(running, action)
+        with self._boundary(running, passes=(RemoteProtocolError,)):
+            for action in running.machine.handle(event, now=self._context.clock.elapsed()):
+                self._perform(running, action)
         running.wake.set()
 
-    def _perform(self, running: _Running, action: Action) -> None:
+    def _perform(self, running: Coordinated, action: Action) -> None:
         match action:
             case MakePlan():
                 self._context.tasks.create_task(self._plan(running, action), name="plan")
@@ -215,6 +208,8 @@ class Coordinator(Service):
                 start = PlanStart(job=plan.job, generation=plan.generation)
                 for holder in dict.fromkeys(stage.holder for stage in plan.stages):
                     self._context.send(PeerId(holder), start)
+            case Record(progress=progress):
+                self._record(running, progress)
             case KeepWeights(tensors=tensors):
                 self._context.tasks.create_task(self._keep(running, tensors), name="keep weights")
             case Tell():
@@ -222,33 +217,22 @@ class Coordinator(Service):
             case _:
                 assert_never(action)
 
-    async def _plan(self, running: _Running, action: MakePlan) -> None:
-        train, evaluate = await asyncio.shield(running.graphs)
-        manifest = running.job.manifest
-        workload = Workload(
-            graph=train,
-            evaluation=evaluate,
-            optimizer=manifest.optimizer,
-            micro_batches=manifest.micro_batches,
-        )
-        offers = [PeerOffer(peer=o.peer, memory=o.memory, flops=o.flops) for o in action.offers]
-        try:
-            plan = await asyncio.to_thread(make_plan, running.job.id, workload, offers)
-        except CapacityError as error:
-            self._feed(running, PlanImpossible(sentence=str(error)))
-        except FailureError as error:
-            self._feed(running, Failed(sentence=str(error)))
-        else:
-            self._feed(running, PlanMade(plan=plan))
+    async def _plan(self, running: Coordinated, action: MakePlan) -> None:
+        with self._boundary(running):
+            graphs = await asyncio.shield(running.graphs)
+            try:
+                made = await asyncio.to_thread(made_plan, running.job, graphs, action)
+            except CapacityError as error:
+                self._feed(running, PlanImpossible(sentence=str(error)))
+            else:
+                self._feed(running, made)
 
-    async def _keep(self, running: _Running, tensors: tuple[TensorBlob, ...]) -> None:
-        try:
-            blobs = [tensor.blob for tensor in _complete(running.job, tensors)]
+    async def _keep(self, running: Coordinated, tensors: tuple[TensorBlob, ...]) -> None:
+        with self._boundary(running, "the trained weights could not be collected: "):
+            blobs = [tensor.blob for tensor in complete_weights(running.job, tensors)]
             self._blocks.pin_weights(running.job, blobs)
             await self._blocks.fetch(running.job, blobs)
-        except FailureError as error:
-            self._feed(running, Failed(sentence=f"the trained weights could not be collected: {error}"))
-        else:
+            self._seal(running, state="done", sentence="." * MAX_SENTENCE_LENGTH)  # raises if it is too long
             self._feed(running, WeightsKept())
 
     def _advanced(self, sender: PeerId, progress: JobProgress) -> bool:
@@ -256,6 +240,10 @@ class Coordinator(Service):
         if running is None:
             return False
         self._feed(running, ProgressHeard(peer=sender, progress=progress))
+        return True
+
+    def _record(self, running: Coordinated, progress: JobProgress) -> None:
+        """A step is settled: remember it, and tell those who follow the job."""
         running.heard.append(progress)
         running.job.advance(progress, self._context.clock.elapsed())
         self._jobs.changed(running.job)
@@ -263,19 +251,35 @@ class Coordinator(Service):
             self._context.send(follower, progress)
         if self._context.clock.elapsed() - running.told_at >= PROGRESS_SECONDS:
             self._tell(running)
-        return True
 
     def _followed(self, sender: PeerId, follow: JobFollow) -> bool:
+        """Somebody wants to hear of a job: of what has been, once while its link is up, and of what comes."""
         running, job = self._running.get(JobId(follow.job)), self._jobs.get(JobId(follow.job))
-        if running is not None:
-            running.followers.add(sender)
-            for progress in running.heard[follow.since :]:
-                self._context.send(sender, progress)
+        if running is not None and sender not in running.catching_up | running.followers:
+            running.catching_up.add(sender)
+            catch_up = self._catch_up(running, sender, follow.since)
+            self._context.tasks.create_task(catch_up, name=f"catch up {short(sender)}")
+        if running is not None and running.issued is not None and not running.job.ended:
+            self._context.send(sender, running.issued)
         if job is not None and job.coordinator == self._context.identity.peer and not job.ended:
-            self._context.send(sender, _notice(job))
+            self._context.send(sender, notice_of(job))
         return True
 
-    def _tell(self, running: _Running) -> None:
+    async def _catch_up(self, running: Coordinated, peer: PeerId, since: int) -> None:
+        """Send what was heard, no faster than it is taken; whoever has all of it follows from then on."""
+        with suppress(LinkLostError):
+            while peer in running.catching_up and since < len(running.heard):
+                link = self._context.links.get(peer)
+                if link is None:
+                    return
+                sendings = [link.post(progress) for progress in running.heard[since : since + CATCH_UP]]
+                since += len(sendings)
+                await sendings[-1].wait()
+            if peer in running.catching_up:
+                running.catching_up.discard(peer)
+                running.followers.add(peer)
+
+    def _tell(self, running: Coordinated) -> None:
         """Say where the job stands: a notice while it goes on, a signed outcome at its end."""
         found = running.machine.statistics()
         job, now, wall = running.job, self._context.clock.elapsed(), self._context.clock.wall()
@@ -286,26 +290,31 @@ class Coordinator(Service):
             self._jobs.settle(self._outcome(running), from_peer=self._context.identity.peer)
             return
         job.state, job.sentence, job.step = found.state, found.sentence, found.step
-        job.since = wall - (now - found.since)
+        job.since = max(wall - (now - found.since), 0.0)
         job.until = wall + (found.until - now) if found.until else 0.0
-        self._broadcast(_notice(job))
+        self._broadcast(notice_of(job))
         self._jobs.changed(job)
 
-    def _outcome(self, running: _Running, *, will: str = "") -> bytes:
+    def _outcome(self, running: Coordinated, *, will: str = "") -> bytes:
         """How the job ended, signed; with ``will``, how it ends if this program stops before it says more."""
-        found, job = running.machine.statistics(), running.job
+        found = running.machine.statistics()
         state = "failed" if will else end_state(found.state)
         if state is None:
-            raise LocalError(f"job {short(job.id)} has not ended")
+            raise LocalError(f"job {short(running.job.id)} has not ended")
+        return self._seal(running, state=state, sentence=will or found.sentence)
+
+    def _seal(self, running: Coordinated, *, state: EndState, sentence: str) -> bytes:
+        """A signed outcome. Raises FailureError where its list of weights is longer than any peer takes."""
+        found, job = running.machine.statistics(), running.job
         outcome = Outcome(
             format=1,
             job=job.id,
             state=state,
-            sentence=printable(will or found.sentence),
+            sentence=printable(sentence),
             wall=self._context.clock.wall(),
             step=found.step,
-            held_out=found.held_out,
-            weights=_complete(job, running.machine.weights) if state == "done" else (),
+            held_out=found.held_out if math.isfinite(found.held_out) else None,
+            weights=complete_weights(job, running.machine.weights) if state == "done" else (),
         )
         return seal(self._context.identity, OUTCOME, msgspec.msgpack.encode(outcome))
 
@@ -313,27 +322,3 @@ class Coordinator(Service):
         for peer in self._context.peers():
             self._context.send(peer, message)
         self._context.send(self._context.identity.peer, message)
-
-
-def _notice(job: Job) -> JobNotice:
-    """Where a job stands that goes on."""
-    match job.state:
-        case "waiting" | "loading" | "training" | "finishing":
-            return JobNotice(
-                job=job.id,
-                state=job.state,
-                sentence=printable(job.sentence),
-                since=job.since,
-                until=job.until,
-                step=job.step,
-                replicas=job.replicas,
-            )
-        case _:
-            raise LocalError(f"job {short(job.id)} has ended: its outcome says more than a notice")
-
-
-def _complete(job: Job, trained: tuple[TensorBlob, ...]) -> tuple[TensorBlob, ...]:
-    """``trained``, and the initial tensors that no stage trains but the author's ``state_dict`` has."""
-    names = {tensor.name for tensor in trained}
-    wanted = {name for _, name in job.manifest.state} - names
-    return (*trained, *(tensor for tensor in job.manifest.tensors if tensor.name in wanted))

@@ -1,5 +1,6 @@
 """A job's blocks: who may have them, and what is made of them here."""
 
+import asyncio
 from collections.abc import Iterable
 
 from swarm.data.blobs import get_graph
@@ -9,6 +10,7 @@ from swarm.net.link import Link
 from swarm.services.blocks import BlockExchange, Sources
 from swarm.services.context import Context
 from swarm.services.job import Job
+from swarm.services.job_check import check_graphs
 from swarm.wire.records.blobs import Blob
 
 
@@ -41,9 +43,12 @@ class JobBlocks:
     async def graphs(self, job: Job) -> tuple[Graph, Graph]:
         """The training and the evaluation graph.
 
-        Raises FailureError where nobody has them, RemoteProtocolError where they are not graphs.
+        Raises FailureError where nobody has them, RemoteProtocolError where they are not this job's graphs.
         """
-        return await self._graph(job, job.manifest.graph), await self._graph(job, job.manifest.evaluation)
+        train = await self._graph(job, job.manifest.graph)
+        evaluate = await self._graph(job, job.manifest.evaluation)
+        await asyncio.get_running_loop().run_in_executor(None, check_graphs, job.manifest, train, evaluate)
+        return train, evaluate
 
     async def _graph(self, job: Job, blob: Blob) -> Graph:
         await self.fetch(job, [blob])

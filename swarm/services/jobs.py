@@ -4,19 +4,25 @@ Other services listen: the coordinator takes the jobs that name this peer, the h
 """
 
 import asyncio
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import msgspec
 
-from swarm.errors import FailureError, MisuseError, RemoteProtocolError
+from swarm.errors import FailureError, LinkLostError, MisuseError, RemoteProtocolError
 from swarm.identity.chain import Member
 from swarm.identity.envelope import CANCELLATION, MANIFEST, OUTCOME, PLAN, seal
 from swarm.identity.rights import Right
 from swarm.ids import JobId, PeerId, job_id, short
+from swarm.services.boundary import job_boundary
 from swarm.services.context import Context, Service
 from swarm.services.job import Job
-from swarm.services.signed import read_signed
+from swarm.services.job_check import check_manifest, check_plan
+from swarm.services.signed import peek, read_signed
+from swarm.wire.limits import MIB
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.coordination import PlanIssue
 from swarm.wire.messages.jobs import (
@@ -33,7 +39,16 @@ from swarm.wire.records.outcome import Outcome
 from swarm.wire.records.plan import Plan
 
 MAX_JOBS: Final = 256
-"""Jobs remembered; the oldest ended one makes room. A member with ``train`` can fill no more than this."""
+MAX_JOB_BYTES: Final = 16 * MIB
+"""Jobs remembered, and bytes of their manifests, which take ten times that in memory. The oldest ended one
+makes room. A manifest has 20 to 200 KiB."""
+
+MAX_AUTHOR_JOBS: Final = 32
+MAX_AUTHOR_BYTES: Final = 4 * MIB
+"""What one author may have of that in jobs that have not ended, so that no author shuts out the others."""
+
+ANNOUNCED_AT_ONCE: Final = 4
+"""Jobs that are told to a new link in one go; the next ones follow when those are sent."""
 
 NEWS_SECONDS: Final = 600.0
 """A job that was published longer ago is no news to a node that hears of it only now."""
@@ -82,7 +97,10 @@ class Jobs(Service):
                 "this invite does not allow publishing jobs: ask the organiser for one with --may train"
             )
         envelope = seal(identity, MANIFEST, msgspec.msgpack.encode(manifest))
-        return self._learn(envelope, from_peer=identity.peer)
+        try:
+            return self._learn(envelope, from_peer=identity.peer)
+        except RemoteProtocolError as error:
+            raise FailureError(f"no peer would take this job: {error}") from None
 
     def cancel(self, job: Job) -> None:
         """Sign a cancellation and send it to everybody; FailureError where this peer may not."""
@@ -103,14 +121,25 @@ class Jobs(Service):
 
     def on_up(self, peer: PeerId) -> None:
         """A link is up: tell the other side what jobs there are."""
+        self._context.tasks.create_task(self._introduce(peer), name=f"tell jobs to {short(peer)}")
         for job in self.all():
-            self._context.send(peer, JobAnnounce(manifest=job.envelope))
-            if job.cancellation:
-                self._context.send(peer, JobCancel(cancellation=job.cancellation))
-            if job.outcome:
-                self._context.send(peer, JobOutcome(outcome=job.outcome))
             if job.coordinator == peer and not job.ended:
                 self.follow(job)
+
+    async def _introduce(self, peer: PeerId) -> None:
+        """Tell ``peer`` every job, no faster than it takes them."""
+        link = self._context.links.get(peer)
+        with suppress(LinkLostError):
+            for number, job in enumerate(self.all(), start=1):
+                if link is None or job.id not in self._jobs:
+                    continue
+                sending = link.post(JobAnnounce(manifest=job.envelope))
+                if job.cancellation:
+                    sending = link.post(JobCancel(cancellation=job.cancellation))
+                if job.outcome:
+                    sending = link.post(JobOutcome(outcome=job.outcome))
+                if number % ANNOUNCED_AT_ONCE == 0:
+                    await sending.wait()
 
     def on_down(self, peer: PeerId, reason: str) -> None:
         """A link ended: jobs whose coordinator was behind it have a while to hear of it again."""
@@ -159,6 +188,7 @@ class Jobs(Service):
     def recall(self, envelope: bytes) -> Job:
         """Take up a job of an earlier run; raises RemoteProtocolError where its envelope does not hold."""
         member, manifest = self._open(envelope)
+        check_manifest(manifest)
         now = self._context.clock.wall()
         job = Job(id=job_id(envelope), envelope=envelope, manifest=manifest, author=member.peer, since=now)
         self._jobs[job.id] = job
@@ -168,8 +198,12 @@ class Jobs(Service):
         known = self._jobs.get(job_id(envelope))
         if known is not None:
             return known
-        self._make_room()
         job = self.recall(envelope)
+        try:
+            self._make_room(job)
+        except RemoteProtocolError:
+            del self._jobs[job.id]
+            raise
         manifest = job.manifest
         if self._context.clock.wall() - manifest.created < NEWS_SECONDS:
             words = f"job {short(job.id)} ({manifest.name}) was published by peer {short(job.author)}"
@@ -177,8 +211,9 @@ class Jobs(Service):
         for peer in self._context.peers():
             if peer != from_peer:
                 self._context.send(peer, JobAnnounce(manifest=envelope))
-        for listener in self.on_job:
-            listener(job)
+        with job_boundary(job.id, partial(self._context.end_job, job.id)):
+            for listener in self.on_job:
+                listener(job)
         if not job.ended and job.coordinator != self._context.identity.peer:
             self.follow(job)
         return job
@@ -191,21 +226,26 @@ class Jobs(Service):
             raise RemoteProtocolError("a manifest is for another swarm")
         return member, manifest
 
-    def _make_room(self) -> None:
-        if len(self._jobs) < MAX_JOBS:
-            return
-        ended = [job for job in self.all() if job.ended]
-        if not ended:
-            raise RemoteProtocolError(f"{MAX_JOBS} jobs are running or waiting: no more are taken")
-        del self._jobs[ended[0].id]
-        for listener in self.on_forget:
-            listener(ended[0])
+    def _make_room(self, new: Job) -> None:
+        """Forget ended jobs, oldest first, until ``new`` fits in. Raises RemoteProtocolError if it cannot."""
+        running = [job for job in self._jobs.values() if not job.ended]
+        theirs = [job for job in running if job.author == new.author]
+        if not _fit(theirs, MAX_AUTHOR_JOBS, MAX_AUTHOR_BYTES):
+            raise RemoteProtocolError(f"peer {short(new.author)} has too many jobs that have not ended")
+        if not _fit(running, MAX_JOBS, MAX_JOB_BYTES):
+            raise RemoteProtocolError(f"{len(running) - 1} jobs are running or waiting: no more are taken")
+        for oldest in [job for job in self.all() if job.ended]:
+            if _fit(self._jobs.values(), MAX_JOBS, MAX_JOB_BYTES):
+                return
+            del self._jobs[oldest.id]
+            for listener in self.on_forget:
+                listener(oldest)
 
     def _cancelled(self, envelope: bytes, sender: PeerId) -> None:
-        member, wish = read_signed(envelope, CANCELLATION, Cancellation, self._context)
-        job = self._jobs.get(JobId(wish.job))
+        job = self._jobs.get(JobId(peek(envelope, CANCELLATION, Cancellation).job))
         if job is None or job.ended or job.cancellation:
             return
+        member, _ = read_signed(envelope, CANCELLATION, Cancellation, self._context)
         if member.peer != job.author and Right.ORGANISE not in member.rights:
             raise RemoteProtocolError(f"peer {short(member.peer)} cancelled a job that is not its own")
         job.cancellation = envelope
@@ -222,34 +262,41 @@ class Jobs(Service):
         Raises RemoteProtocolError where its coordinator has not signed that. A job that is not known, or
         ended already in its coordinator's word, is left as it is.
         """
-        member, outcome = read_signed(envelope, OUTCOME, Outcome, self._context)
-        job = self._jobs.get(JobId(outcome.job))
+        job = self._jobs.get(JobId(peek(envelope, OUTCOME, Outcome).job))
         if job is None or job.outcome:
             return
+        member, outcome = read_signed(envelope, OUTCOME, Outcome, self._context)
         if member.peer != job.coordinator:
             raise RemoteProtocolError(f"the outcome of job {short(job.id)} is not signed by its coordinator")
         job.outcome, job.heard = envelope, True
         job.state, job.sentence, job.since, job.until = outcome.state, outcome.sentence, outcome.wall, 0.0
-        job.step, job.held_out, job.weights = outcome.step, outcome.held_out, outcome.weights
+        job.step, job.weights = outcome.step, outcome.weights
+        job.held_out = math.nan if outcome.held_out is None else outcome.held_out
         for peer in self._context.peers():
             if peer != from_peer:
                 self._context.send(peer, JobOutcome(outcome=envelope))
         self.changed(job)
 
     def _planned(self, sender: PeerId, message: PlanIssue) -> None:
-        member, plan = read_signed(message.plan, PLAN, Plan, self._context)
-        job = self._jobs.get(JobId(plan.job))
+        unproven = peek(message.plan, PLAN, Plan)
+        job = self._jobs.get(JobId(unproven.job))
         if job is None or job.ended:
             return
+        if job.plan is not None and job.plan.generation >= unproven.generation:
+            return
+        member, plan = read_signed(message.plan, PLAN, Plan, self._context)
         if member.peer != job.coordinator:
             raise RemoteProtocolError(
                 f"peer {short(sender)} sent a plan that the job's coordinator did not make"
             )
-        if job.plan is not None and job.plan.generation >= plan.generation:
-            return
-        job.plan = plan
-        for listener in self.on_plan:
-            listener(job, plan)
+        own = sender == self._context.identity.peer
+        with job_boundary(
+            job.id, partial(self._context.end_job, job.id), passes=() if own else (RemoteProtocolError,)
+        ):
+            check_plan(plan, job.manifest)
+            job.plan = plan
+            for listener in self.on_plan:
+                listener(job, plan)
 
     def _noticed(self, sender: PeerId, notice: JobNotice) -> None:
         job = self._jobs.get(JobId(notice.job))
@@ -272,3 +319,7 @@ class Jobs(Service):
         job.advance(progress, self._context.clock.elapsed())
         self.changed(job)
         return True
+
+
+def _fit(jobs: Collection[Job], most: int, most_bytes: int) -> bool:
+    return len(jobs) <= most and sum(len(job.envelope) for job in jobs) <= most_bytes

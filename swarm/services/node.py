@@ -6,6 +6,7 @@ Torch-free. A peer that trains is given the service that ``swarm.services.traini
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -18,7 +19,7 @@ from swarm.errors import LocalError, RemoteProtocolError
 from swarm.identity.chain import Member
 from swarm.identity.membership import Identity
 from swarm.identity.uses import UseLedger
-from swarm.ids import PeerId, short
+from swarm.ids import JobId, PeerId, short
 from swarm.log import get_log
 from swarm.net.address import Address
 from swarm.net.link import Link
@@ -27,6 +28,7 @@ from swarm.net.pool import Handlers, Pool, PoolConfig
 from swarm.protocol.welcome import Epoch
 from swarm.services.archive import Archive
 from swarm.services.blocks import BlockExchange
+from swarm.services.boundary import job_boundary, job_of
 from swarm.services.commands import cancel_job, export_job
 from swarm.services.context import Buffer, Context, Service
 from swarm.services.coordinator import Coordinator
@@ -129,9 +131,9 @@ class Node(Handlers):
         self.exchange = BlockExchange(self._store(), clock=clock, tasks=self.tasks)
         self.jobs = Jobs(self)
         self.blocks = JobBlocks(self, self.exchange)
-        self.coordinator = Coordinator(self, self.jobs, self.blocks)
+        coordinator = (Coordinator(self, self.jobs, self.blocks),) if config.role == "peer" else ()
         made = extra(Services(context=self, jobs=self.jobs, blocks=self.blocks))
-        self._services: tuple[Service, ...] = (self.jobs, self.coordinator, *made)
+        self._services: tuple[Service, ...] = (self.jobs, *coordinator, *made)
         self._archive = Archive(config.folder, jobs=self.jobs, blocks=self.blocks, tasks=self.tasks)
         self.entrance = Entrance(
             self.pool,
@@ -252,6 +254,11 @@ class Node(Handlers):
         link.post(message, payload)
         return True
 
+    def end_job(self, job: JobId, sentence: str) -> None:
+        """The work for a job went wrong here; see ``Context``."""
+        for service in self._services:
+            service.end_job(job, sentence)
+
     async def _deliver_local(self) -> None:
         while True:
             message, payload = await self._local.get()
@@ -307,6 +314,16 @@ class Node(Handlers):
         self.tasks.create_task(asyncio.to_thread(self._ledger.save, self.config.folder / USES_FILE))
 
     def _dispatch(self, sender: PeerId, message: Message, payload: memoryview) -> None:
+        """To the services. What a message of this node's own breaks is the fault of the job it is about."""
+        job = job_of(message)
+        if job is None:
+            self._hand_out(sender, message, payload)
+            return
+        passes = () if sender == self.identity.peer else (RemoteProtocolError,)
+        with job_boundary(job, partial(self.end_job, job), passes=passes):
+            self._hand_out(sender, message, payload)
+
+    def _hand_out(self, sender: PeerId, message: Message, payload: memoryview) -> None:
         for service in self._services:
             if service.handle(sender, message, payload):
                 return

@@ -6,7 +6,7 @@ import msgspec
 
 from swarm.errors import RemoteProtocolError
 from swarm.identity.chain import Member
-from swarm.identity.envelope import Domain, open_envelope
+from swarm.identity.envelope import Domain, open_envelope, peek_payload
 from swarm.services.context import Context
 
 Record = TypeVar("Record")
@@ -18,7 +18,19 @@ def read_signed(
     """The signer and the record in ``envelope``; raises RemoteProtocolError for anything else."""
     authority, now = context.identity.authority, context.clock.wall()
     member, payload = open_envelope(envelope, domain=domain, authority=authority, now=now)
+    return member, _decode(payload, domain, kind)
+
+
+def peek(envelope: bytes, domain: Domain, kind: type[Record]) -> Record:
+    """The record in ``envelope``, whoever made it: to drop what is of no use before its signature is checked.
+
+    Raises RemoteProtocolError where there is none in it.
+    """
+    return _decode(peek_payload(envelope), domain, kind)
+
+
+def _decode(payload: bytes, domain: Domain, kind: type[Record]) -> Record:
     try:
-        return member, msgspec.msgpack.decode(payload, type=kind)
+        return msgspec.msgpack.decode(payload, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
         raise RemoteProtocolError(f"the {domain} does not parse: {error}") from None

@@ -22,7 +22,7 @@ __all__ = ["CapturedJob", "TrainingJob", "capture_job", "load_job", "prepare_sam
 MAX_MICRO_BATCH_SIZE: Final = 2**20
 MAX_SEED: Final = 2**63 - 1
 MAX_NAME_LENGTH: Final = 200
-LONGEST_PATIENCE: Final = 1e300
+LONGEST_PATIENCE: Final = 1e9
 """The manifest's bounds."""
 
 

@@ -1,8 +1,10 @@
 """The coordination machine: scenarios, and any order of events a swarm can bring."""
 
 import math
+from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -11,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from swarm.errors import RemoteProtocolError
 from swarm.ids import Generation, JobId, PeerId, Step
 from swarm.protocol import coordination_events as say
-from swarm.protocol.coordination import ENDED, SETTLE_SECONDS, CoordinationMachine
+from swarm.protocol.coordination import ENDED, LOADING_SECONDS, CoordinationMachine
+from swarm.protocol.offers import MOST_SETTLE_SECONDS, SETTLE_SECONDS
 from swarm.wire.messages.jobs import JobProgress
 from swarm.wire.records.blobs import Blob, TensorBlob
 from swarm.wire.records.plan import Plan, StagePlan
@@ -21,7 +24,9 @@ PEERS = [PeerId(letter * 32) for letter in "bcdef"]
 
 
 def terms(**changes: Any) -> say.JobTerms:
-    return say.JobTerms(**({"job": JOB, "steps": 3, "evaluates": True, "patience": 0.0} | changes))
+    return say.JobTerms(
+        **({"job": JOB, "steps": 3, "evaluates": True, "patience": 0.0, "bytes": 1000} | changes)
+    )
 
 
 def plan(*holders: PeerId) -> Plan:
@@ -43,6 +48,11 @@ def plan(*holders: PeerId) -> Plan:
 
 def tensor(name: str) -> TensorBlob:
     return TensorBlob(name=name, dtype="float32", shape=(1,), blob=Blob(size=4, blocks=("q" * 52,)))
+
+
+def made(*holders: PeerId) -> say.PlanMade:
+    """A plan whose stage k is to return the tensor ``wk``."""
+    return say.PlanMade(plan=plan(*holders), results=tuple((tensor(f"w{k}"),) for k in range(len(holders))))
 
 
 def progress(step: int, outcome: str = "applied", incarnation: int = 1) -> JobProgress:
@@ -93,7 +103,7 @@ class Driver:
             self.feed(offered(holder))
         [make] = self.later(SETTLE_SECONDS)
         assert isinstance(make, say.MakePlan)
-        issue = self.feed(say.PlanMade(plan=plan(*holders)))[0]
+        issue = self.feed(made(*holders))[0]
         assert isinstance(issue, say.IssuePlan)
         for index, holder in enumerate(holders):
             self.load(holder, issue.plan.generation, index)
@@ -106,10 +116,11 @@ class Driver:
 
 def test_a_job_from_offers_to_kept_weights() -> None:
     driver = Driver()
-    made = driver.train(PEERS[0], PEERS[1])
-    assert [stage.incarnation for stage in made.stages] == [1, 1]
+    found = driver.train(PEERS[0], PEERS[1])
+    assert [stage.incarnation for stage in found.stages] == [1, 1]
     for step in range(3):
-        driver.feed(say.ProgressHeard(peer=PEERS[1], progress=progress(step)))
+        heard = progress(step)
+        assert driver.feed(say.ProgressHeard(peer=PEERS[1], progress=heard)) == [say.Record(progress=heard)]
     assert driver.state == "training"
     driver.feed(say.ProgressHeard(peer=PEERS[1], progress=progress(3, "evaluated")))
     assert driver.state == "finishing"
@@ -164,7 +175,7 @@ def test_a_holder_that_leaves_while_loading_is_planned_around_under_a_new_incarn
     for peer in PEERS[:3]:
         driver.feed(offered(peer))
     driver.later(SETTLE_SECONDS)
-    driver.feed(say.PlanMade(plan=plan(PEERS[0], PEERS[1])))
+    driver.feed(made(PEERS[0], PEERS[1]))
     driver.load(PEERS[0], 1, 0)
     driver.feed(say.PeerLeft(peer=PEERS[1], reason="left: its user ended it"))
     assert driver.state == "waiting"
@@ -172,7 +183,7 @@ def test_a_holder_that_leaves_while_loading_is_planned_around_under_a_new_incarn
     [make] = driver.later(SETTLE_SECONDS)
     assert isinstance(make, say.MakePlan)
     assert [r.peer for r in make.offers] == [PEERS[0], PEERS[2]]
-    issue = driver.feed(say.PlanMade(plan=plan(PEERS[0], PEERS[2])))[0]
+    issue = driver.feed(made(PEERS[0], PEERS[2]))[0]
     assert isinstance(issue, say.IssuePlan)
     assert [(s.holder, s.incarnation) for s in issue.plan.stages] == [(PEERS[0], 1), (PEERS[2], 2)]
     assert driver.load(PEERS[0], 1, 0) == []  # of the old plan
@@ -198,8 +209,8 @@ def test_somebody_else_leaving_changes_nothing() -> None:
 def test_a_failed_step_ends_the_job_with_its_cause() -> None:
     driver = Driver()
     driver.train(PEERS[0])
-    driver.feed(say.ProgressHeard(peer=PEERS[0], progress=progress(1, "failed")))
-    assert (driver.state, driver.sentence) == ("failed", "step 1: the loss became NaN")
+    driver.feed(say.ProgressHeard(peer=PEERS[0], progress=progress(0, "failed")))
+    assert (driver.state, driver.sentence) == ("failed", "step 0: the loss became NaN")
 
 
 @pytest.mark.parametrize(
@@ -221,13 +232,125 @@ def test_only_who_holds_a_stage_speaks_for_it(event: say.Event) -> None:
     assert driver.state == "training"
 
 
-def test_two_stages_with_one_tensor_are_not_taken_for_a_result() -> None:
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        (),
+        (tensor("w1"),),
+        (tensor("w0"), tensor("w0")),
+        (tensor("w0"), tensor("x")),
+        (msgspec.structs.replace(tensor("w0"), dtype="float64"),),
+        (msgspec.structs.replace(tensor("w0"), shape=(4,)),),
+        (msgspec.structs.replace(tensor("w0"), blob=Blob(size=8, blocks=("q" * 52,))),),
+        (msgspec.structs.replace(tensor("w0"), blob=Blob(size=4, blocks=("q" * 52,) * 2)),),
+    ],
+)
+def test_a_result_that_is_not_the_stages_tensors_is_charged_to_its_sender(tensors: tuple[Any, ...]) -> None:
     driver = Driver(evaluates=False, steps=1)
-    driver.train(PEERS[0], PEERS[1])
-    driver.feed(say.ProgressHeard(peer=PEERS[1], progress=progress(0)))
-    for stage, peer in enumerate(PEERS[:2]):
-        driver.feed(say.ResultHeard(peer=peer, generation=Generation(1), stage=stage, tensors=(tensor("w"),)))
+    driver.train(PEERS[0])
+    driver.feed(say.ProgressHeard(peer=PEERS[0], progress=progress(0)))
+    result = say.ResultHeard(peer=PEERS[0], generation=Generation(1), stage=0, tensors=tensors)
+    with pytest.raises(RemoteProtocolError, match="has not the stage's tensors"):
+        driver.feed(result)
+    assert driver.state == "finishing"
+
+
+def test_results_before_the_last_step_end_nothing() -> None:
+    driver = Driver(evaluates=False, steps=2)
+    driver.train(PEERS[0])
+    result = say.ResultHeard(peer=PEERS[0], generation=Generation(1), stage=0, tensors=(tensor("w0"),))
+    assert driver.feed(result) == []
+    driver.feed(say.ProgressHeard(peer=PEERS[0], progress=progress(0)))
+    assert driver.state == "training"
+    last = driver.feed(say.ProgressHeard(peer=PEERS[0], progress=progress(1)))
+    assert last[-1] == say.KeepWeights(tensors=(tensor("w0"),))
+    assert driver.feed(result) == []
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        progress(1),
+        progress(2, "evaluated"),
+        progress(0, "evaluated"),
+        progress(7, "failed"),
+        msgspec.structs.replace(progress(0), loss=math.inf),
+        msgspec.structs.replace(progress(0), norm=math.inf),
+    ],
+)
+def test_a_record_that_is_not_due_is_charged_to_its_sender(forged: JobProgress) -> None:
+    driver = Driver()
+    driver.train(PEERS[0])
+    with pytest.raises(RemoteProtocolError, match="not due"):
+        driver.feed(say.ProgressHeard(peer=PEERS[0], progress=forged))
+    assert driver.machine.statistics().step == 0
+
+
+def test_records_before_and_after_training_are_not_kept() -> None:
+    driver = Driver(steps=1, evaluates=False)
+    heard = say.ProgressHeard(peer=PEERS[0], progress=progress(0))
+    assert driver.feed(heard) == []
+    driver.train(PEERS[0])
+    assert driver.feed(heard)[0] == say.Record(progress=progress(0))
+    assert driver.feed(heard) == []
+
+
+def test_offers_that_keep_changing_do_not_put_off_the_plan_for_ever() -> None:
+    driver = Driver()
+    began, found, memory = driver.now, [], 1000
+    while not found:
+        memory += 1
+        driver.feed(offered(PEERS[0], memory))
+        found = driver.later(SETTLE_SECONDS / 4)
+    assert isinstance(found[0], say.MakePlan)
+    assert driver.now - began == MOST_SETTLE_SECONDS
+
+
+def test_a_peer_that_cannot_load_is_left_out_for_longer_each_time_and_patience_goes_on() -> None:
+    driver = Driver(patience=200.0)
+    driver.feed(offered(PEERS[0]))
+    tried: list[float] = []
+    while driver.state != "failed":
+        assert driver.machine.deadline is not None
+        driver.now = max(driver.now, driver.machine.deadline)
+        for action in driver.feed(say.Tick()):
+            if isinstance(action, say.MakePlan):
+                tried.append(driver.now)
+                issue = driver.feed(made(PEERS[0]))[0]
+                assert isinstance(issue, say.IssuePlan)
+                generation = issue.plan.generation
+                driver.feed(
+                    say.StageLost(peer=PEERS[0], generation=generation, stage=0, sentence="no")  # type: ignore[arg-type]
+                )
+    assert [round(b - a) for a, b in pairwise(tried)] == [30, 60]
+    assert driver.now == 300.0
+    assert driver.sentence.startswith("after 200 s: another plan: stage 1 of 1 on peer bbbbbbbb could not be")
+
+
+def test_loading_has_an_end_from_the_jobs_size_and_others_get_the_stage() -> None:
+    driver = Driver(bytes=125_000 * 60)
+    driver.feed(offered(PEERS[0]))
+    driver.feed(offered(PEERS[1]))
+    driver.later(SETTLE_SECONDS)
+    driver.feed(made(PEERS[0]))
+    assert driver.machine.deadline == driver.now + LOADING_SECONDS + 60.0
+    driver.later(LOADING_SECONDS + 60.0)
+    assert (driver.state, driver.sentence) == (
+        "waiting",
+        "another plan: stage 1 of 1 on peer bbbbbbbb was not loaded within 180 s",
+    )
+    [make] = driver.later(SETTLE_SECONDS)
+    assert isinstance(make, say.MakePlan)
+    assert [resources.peer for resources in make.offers] == [PEERS[1]]
+
+
+def test_a_holder_that_never_returns_its_weights_does_not_hold_up_the_end() -> None:
+    driver = Driver(steps=1, evaluates=False)
+    driver.train(PEERS[0])
+    driver.feed(say.ProgressHeard(peer=PEERS[0], progress=progress(0)))
+    driver.later(LOADING_SECONDS + 1.0)
     assert driver.state == "failed"
+    assert "did not return its trained weights" in driver.sentence
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -264,7 +387,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(holders=st.lists(st.sampled_from(PEERS), min_size=1, max_size=3))
     def planned(self, holders: list[PeerId]) -> None:
         self.planning = False
-        self.feed(say.PlanMade(plan=plan(*holders)))
+        self.feed(made(*holders))
 
     @precondition(lambda self: self.planning)
     @rule()

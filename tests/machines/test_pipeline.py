@@ -161,7 +161,8 @@ class World:
                 )
             case say.Measure():
                 self.received.append((stage, action))
-                self.bag.append((stage, say.Measured(squares=(Square(stage, 4.0),))))
+                squares = (Square(stage, 4.0),) if action.phase == "train" else ()
+                self.bag.append((stage, say.Measured(squares=squares)))
             case say.SendReport():
                 report = StageReport(
                     fence=self.fence(stage, last, action.phase, action.step),
@@ -288,6 +289,8 @@ def arrived(**changes: object) -> say.TensorArrived:
         {"step": 3},
         {"step": 2},
         {"phase": "evaluate", "step": 1},
+        {"header": None},
+        {"direction": "backward", "tensor": 11, "source": 2, "phase": "evaluate", "step": 4},
     ],
 )
 def test_a_message_no_stage_would_send_is_refused_and_leaves_nothing(changes: dict[str, object]) -> None:
@@ -297,15 +300,91 @@ def test_a_message_no_stage_would_send_is_refused_and_leaves_nothing(changes: di
     assert not machine.arrivals.current.tensors
 
 
-def test_an_old_incarnation_is_refused_and_a_later_one_kept_for_its_plan() -> None:
+@pytest.mark.parametrize(
+    "fence",
+    [
+        {"sender": 4, "receiver": 3},
+        {"sender": 5, "receiver": 2},
+        {"sender": 6, "receiver": 3},
+        {"sender": 2**53 - 1, "receiver": 3},
+    ],
+)
+def test_what_belongs_to_another_plan_is_refused_and_nothing_of_it_is_kept(fence: dict[str, object]) -> None:
     machine = PipelineMachine(role(3, 1, incarnations=(Incarnation(5), Incarnation(3), Incarnation(2))))
-    for old in ({"sender": 4, "receiver": 3}, {"sender": 5, "receiver": 2}):
-        event = arrived(**old)
-        assert machine.handle(event, now=0.0) == [say.Refuse(message=event.message)]
-    later = arrived(sender=6, receiver=3)
-    assert machine.handle(later, now=0.0) == []
-    assert machine.arrivals.early == [later]
+    event = arrived(**fence)
+    with pytest.raises(RemoteProtocolError, match="another plan"):
+        machine.arrivals.check(event.message)
+    assert machine.handle(event, now=0.0) == [say.Refuse(message=event.message)]
     assert not machine.arrivals.current.tensors
+
+
+def fence(source: int, target: int, *, phase: str = "train", step: int = 0) -> Fence:
+    return Fence(
+        job=JOB,
+        step=step,
+        phase=phase,  # type: ignore[arg-type]
+        source=source,
+        target=target,
+        sender=1,
+        receiver=1,
+    )
+
+
+def record(outcome: str, **changes: object) -> say.RecordArrived:
+    where = {"phase": "train", "step": 0} | {k: v for k, v in changes.items() if k in {"phase", "step"}}
+    numbers = {"loss": 1.0, "norm": 1.0} | {k: v for k, v in changes.items() if k in {"loss", "norm"}}
+    message = StepRecord(fence=fence(2, 1, **where), outcome=outcome, clip=1.0, cause="", **numbers)  # type: ignore[arg-type]
+    return say.RecordArrived(message=message)
+
+
+def report(source: int, losses: tuple[float, ...], **changes: object) -> say.ReportArrived:
+    squares = (Square(1, 1.0),) if changes.pop("squares", True) else ()
+    message = StageReport(
+        fence=fence(source, 2, **changes),  # type: ignore[arg-type]
+        squares=squares,
+        losses=losses,
+        fault="",
+        fault_forward=False,
+        compute_seconds=0.0,
+    )
+    return say.ReportArrived(message=message)
+
+
+def shared(direction: str, source: int, target: int, **changes: object) -> say.SharedArrived:
+    message = SharedTensor(
+        fence=fence(source, target, **changes),  # type: ignore[arg-type]
+        parameter=TIED,
+        operator=99 if direction == "gradient" else 0,
+        direction=direction,  # type: ignore[arg-type]
+        header=HEADER,
+    )
+    return say.SharedArrived(message=message, payload=b"x")
+
+
+@pytest.mark.parametrize(
+    ("stage", "event"),
+    [
+        (1, record("evaluated")),
+        (1, record("applied", phase="evaluate", step=2)),
+        (1, record("applied", loss=math.inf)),
+        (1, record("applied", norm=math.inf)),
+        (2, report(0, (1.0,))),
+        (2, report(2, ())),
+        (2, report(2, (1.0,) * 5)),
+        (2, report(2, (1.0,) * 3, phase="evaluate", step=2)),
+        (0, shared("gradient", 2, 0, phase="evaluate", step=2)),
+        (2, shared("value", 0, 2, phase="evaluate", step=2)),
+        (0, shared("value", 0, 0)),
+        (2, shared("gradient", 0, 2)),
+    ],
+)
+def test_what_does_not_fit_its_pass_is_charged_to_its_sender(stage: int, event: say.Event) -> None:
+    machine = PipelineMachine(role(3, stage))
+    if event.message.fence.phase == "evaluate":  # type: ignore[union-attr]
+        machine.arrivals.index = 1  # so that the evaluation pass is the next
+    with pytest.raises(RemoteProtocolError, match="refused"):
+        machine.handle(event, now=0.0)
+    machine.check()
 
 
 def test_a_repeated_tensor_changes_nothing() -> None:
@@ -332,9 +411,14 @@ def test_answers_to_nothing_are_bugs() -> None:
         machine.handle(say.Computed(), now=0.0)
     machine.handle(say.Start(), now=0.0)
     with pytest.raises(LocalError):
-        machine.handle(say.Start(), now=0.0)
-    with pytest.raises(LocalError):
         machine.handle(say.Updated(), now=0.0)
+
+
+def test_a_second_start_is_charged_to_whoever_sent_it() -> None:
+    machine = PipelineMachine(role(2, 0))
+    machine.handle(say.Start(), now=0.0)
+    with pytest.raises(RemoteProtocolError, match="started twice"):
+        machine.handle(say.Start(), now=0.0)
 
 
 def test_depths_that_would_wait_for_each_other_are_refused() -> None:

@@ -1,15 +1,17 @@
 """The stages this peer holds: offers memory to jobs, loads what plans give it, lets go when a job ends."""
 
 import asyncio
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from swarm.data.tensors import put_tensor
-from swarm.errors import FailureError, RemoteProtocolError
+from swarm.errors import RemoteProtocolError
 from swarm.ids import JobId, PeerId, StageIndex, short
 from swarm.log import get_log
+from swarm.schedule.units import format_bytes
+from swarm.services.boundary import job_boundary
 from swarm.services.context import Context, Service
 from swarm.services.job import Job
 from swarm.services.job_blocks import JobBlocks
@@ -42,6 +44,9 @@ Place = tuple[JobId, StageIndex]
 NEIGHBOUR_SECONDS: Final = 3.0
 """How long the coordinator has to notice a departure before a stage reports its own lost link."""
 
+MAX_STAGES_HERE: Final = 16
+"""Stages of one job that a peer holds at most; they need not be adjacent, but each costs a boundary."""
+
 _log = get_log(__name__)
 
 
@@ -54,6 +59,8 @@ class _Held:
     memory: int
     task: asyncio.Task[None] | None = None
     pipeline: StagePipeline | None = None
+    failed: bool = False
+    """It has been given up here; the coordinator knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +137,13 @@ class Holder(Service):
         if not isinstance(message, BoundaryTensor | SharedTensor):
             return None
         pipeline = self._pipeline(sender, message)
-        return pipeline.offer(message, size) if pipeline is not None else "that stage is not held here"
+        if pipeline is None:
+            return "that stage is not held here"
+        try:
+            pipeline.check(message, size)
+        except RemoteProtocolError as error:
+            return str(error)
+        return ""
 
     def handle(self, sender: PeerId, message: Message, payload: memoryview) -> bool:
         """Take a message for the stages here; False for any other."""
@@ -138,7 +151,7 @@ class Holder(Service):
             case BoundaryTensor() | SharedTensor() | StageReport() | StepRecord():
                 pipeline = self._pipeline(sender, message)
                 if pipeline is not None:
-                    pipeline.take(message, payload)
+                    pipeline.take(sender, message, payload)
             case PlanStart():
                 self._start(sender, message)
             case FenceRefused():
@@ -148,16 +161,19 @@ class Holder(Service):
         return True
 
     def _pipeline(self, sender: PeerId, message: Data) -> StagePipeline | None:
-        """The stage that a data message is for; raises where its sender does not hold the stage it names."""
+        """The stage that a data message is for; raises where its sender does not hold the stage it names.
+
+        Who held that stage in another incarnation is told so (``FenceRefused``), and nothing is kept of it.
+        """
         fence = message.fence
         held = self._held.get((JobId(fence.job), StageIndex(fence.target)))
-        if held is None or held.pipeline is None:
+        if held is None or held.pipeline is None or held.failed:
             return None
         stages = held.plan.stages
         if fence.source >= len(stages) or (
             stages[fence.source].holder != sender and stages[fence.source].incarnation == fence.sender
         ):
-            raise RemoteProtocolError(f"peer {short(sender)} does not hold stage {fence.source}")
+            raise RemoteProtocolError(f"peer {short(sender)} does not hold stage {fence.source + 1}")
         return held.pipeline
 
     # Offers and plans.
@@ -165,9 +181,11 @@ class Holder(Service):
     def _offer(self, job: Job) -> None:
         if job.ended or not self._accepts(job):
             return
-        free = self.config.memory - sum(held.memory for held in self._held.values())
-        offer = Offer(job=job.id, memory=max(free, 0), flops=self.flops, holding=False)
+        offer = Offer(job=job.id, memory=self._free(), flops=self.flops, holding=False)
         self._context.send(job.coordinator, offer)
+
+    def _free(self) -> int:
+        return max(self.config.memory - sum(held.memory for held in self._held.values()), 0)
 
     def _accepts(self, job: Job) -> bool:
         match self.config.accepts:
@@ -180,9 +198,32 @@ class Holder(Service):
 
     def _planned(self, job: Job, plan: Plan) -> None:
         self._drop(job.id)
-        for index, stage in enumerate(plan.stages):
-            if stage.holder == self._context.identity.peer:
-                self._hold(job, plan, StageIndex(index))
+        me = self._context.identity.peer
+        mine = [StageIndex(i) for i, stage in enumerate(plan.stages) if stage.holder == me]
+        if not mine:
+            return
+        unfit = self._unfit(job, [plan.stages[index].memory for index in mine])
+        if unfit:
+            generation, sentence = plan.generation, printable(unfit)
+            self._context.story.tell("refused", f"a plan for job {short(job.id)}: {unfit}")
+            failed = StageFailed(job=job.id, generation=generation, stage=mine[0], sentence=sentence)
+            self._context.send(job.coordinator, failed)
+            return
+        for index in mine:
+            self._hold(job, plan, index)
+        for other in self._jobs.all():
+            if other is not job:
+                self._offer(other)
+
+    def _unfit(self, job: Job, memory: Sequence[int]) -> str:
+        """Why this peer does not take stages of so many bytes, whatever its offers were; empty if it does."""
+        if not self._accepts(job):
+            return "this peer gives itself to other jobs"
+        if len(memory) > MAX_STAGES_HERE:
+            return f"{len(memory)} stages are more than one peer takes of a job ({MAX_STAGES_HERE})"
+        if sum(memory) > self._free():
+            return f"{format_bytes(sum(memory))} are more than the {format_bytes(self._free())} left here"
+        return ""
 
     def _hold(self, job: Job, plan: Plan, index: StageIndex) -> None:
         held = _Held(job=job, plan=plan, memory=plan.stages[index].memory)
@@ -192,18 +233,14 @@ class Holder(Service):
         held.task = self._context.tasks.create_task(self._carry(held, index), name=f"stage {index}")
 
     async def _carry(self, held: _Held, index: StageIndex) -> None:
-        """Load a stage, say so, and do its work until it is dropped."""
-        try:
+        """Load a stage, say so, do its work until the last step, and hand over what came of it."""
+        with job_boundary(held.job.id, partial(self._fail, held, index)):
             loaded = await load_stage(held.job, held.plan, index, blocks=self._blocks, device=self._device)
-        except (FailureError, RemoteProtocolError) as error:
-            self._fail(held, index, str(error))
-            return
-        held.pipeline = StagePipeline(
-            loaded, context=self._context, device=self._device, on_end=partial(self._ended, held)
-        )
-        ready = StageReady(job=held.job.id, generation=held.plan.generation, stage=index)
-        self._context.send(held.job.coordinator, ready)
-        await held.pipeline.run()
+            held.pipeline = StagePipeline(loaded, context=self._context, device=self._device)
+            ready = StageReady(job=held.job.id, generation=held.plan.generation, stage=index)
+            self._context.send(held.job.coordinator, ready)
+            await held.pipeline.run()
+            await self._hand_over(held, held.pipeline)
 
     def _start(self, sender: PeerId, start: PlanStart) -> None:
         job = self._jobs.get(JobId(start.job))
@@ -215,12 +252,6 @@ class Holder(Service):
 
     # Ends.
 
-    def _ended(self, held: _Held, pipeline: StagePipeline, cause: str) -> None:
-        if cause:
-            self._fail(held, pipeline.stage, cause)
-            return
-        self._context.tasks.create_task(self._hand_over(held, pipeline), name="hand over weights")
-
     async def _hand_over(self, held: _Held, pipeline: StagePipeline) -> None:
         """The last step is done: keep the trained tensors as blocks, and tell the coordinator which."""
         trained = await self._device.run(pipeline.work.trained)
@@ -229,18 +260,25 @@ class Holder(Service):
         def keep() -> tuple[TensorBlob, ...]:
             return tuple(put_tensor(store, name, array, dtype) for name, (array, dtype) in trained.items())
 
-        try:
-            tensors = await asyncio.get_running_loop().run_in_executor(None, keep)
-        except FailureError as error:
-            self._fail(held, pipeline.stage, str(error))
-            return
+        tensors = await asyncio.get_running_loop().run_in_executor(None, keep)
         self._blocks.pin_weights(held.job, [tensor.blob for tensor in tensors])
         result = StageResult(
             job=held.job.id, generation=held.plan.generation, stage=pipeline.stage, tensors=tensors
         )
         self._context.send(held.job.coordinator, result)
 
+    def end_job(self, job: JobId, sentence: str) -> None:
+        """The work for a job went wrong here: give up its stages."""
+        for (of, stage), held in tuple(self._held.items()):
+            if of == job:
+                self._fail(held, stage, sentence)
+
     def _fail(self, held: _Held, index: int, sentence: str) -> None:
+        if held.failed:
+            return
+        held.failed = True
+        if held.task is not None and held.task is not asyncio.current_task():
+            held.task.cancel()
         self._context.story.tell("trouble", f"stage {index + 1} of job {short(held.job.id)}: {sentence}")
         failed = StageFailed(
             job=held.job.id, generation=held.plan.generation, stage=index, sentence=printable(sentence)
@@ -266,13 +304,15 @@ class Holder(Service):
 
     async def _keep_weights(self, job: Job) -> None:
         blobs = [tensor.blob for tensor in job.weights]
+
+        def without(sentence: str) -> None:
+            self._context.story.tell("trouble", f"no copy of the weights of job {short(job.id)}: {sentence}")
+
         self._blocks.pin_weights(job, blobs)
         try:
-            await self._blocks.fetch(job, blobs)
-        except FailureError as error:
-            self._context.story.tell("trouble", f"no copy of the weights of job {short(job.id)}: {error}")
-        else:
-            self._context.story.tell("job", f"a copy of the weights of job {short(job.id)} is here")
+            with job_boundary(job.id, without):
+                await self._blocks.fetch(job, blobs)
+                self._context.story.tell("job", f"a copy of the weights of job {short(job.id)} is here")
         finally:
             self._blocks.release(job)
 

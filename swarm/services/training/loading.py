@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from swarm.data.sampler import held_out_batches
-from swarm.data.tensors import Array, check_tensor, get_tensor
-from swarm.errors import FailureError, LocalError, RemoteProtocolError
-from swarm.graph.cut import cut, shared_parameters
+from swarm.data.tensors import Array, get_tensor
+from swarm.errors import FailureError
+from swarm.graph.cut import shared_parameters
 from swarm.graph.dag import Graph
 from swarm.graph.evaluation import evaluation_stages
 from swarm.graph.stage import Stage, tensor_names
@@ -18,6 +18,7 @@ from swarm.protocol.pipeline import users_of
 from swarm.protocol.pipeline_events import Route, StageRole
 from swarm.services.job import Job
 from swarm.services.job_blocks import JobBlocks
+from swarm.services.job_check import check_memory, cut_as_planned
 from swarm.services.training.arrays import from_array
 from swarm.services.training.samples import Samples
 from swarm.train.device import DeviceThread
@@ -78,10 +79,8 @@ async def load_stage(
 def _take_apart(job: Job, plan: Plan, index: StageIndex, graphs: tuple[Graph, Graph]) -> _Parts:
     """Cut both graphs as the plan says, and find the stage's role."""
     train, evaluate = graphs
-    try:
-        stages = cut(train, _bounds(plan))
-    except LocalError as error:
-        raise RemoteProtocolError(f"the plan does not fit the job's graph: {error}") from None
+    stages = cut_as_planned(plan, train)
+    check_memory(plan, index, train, job.manifest.optimizer)
     evaluations = evaluation_stages(train, stages, evaluate)
     manifest = job.manifest
     held_out = manifest.held_out
@@ -109,23 +108,12 @@ def _take_apart(job: Job, plan: Plan, index: StageIndex, graphs: tuple[Graph, Gr
     return _Parts(train=train, evaluate=evaluate, stage=stage, evaluation=evaluation, role=role)
 
 
-def _bounds(plan: Plan) -> list[int]:
-    return [plan.stages[0].first, *(stage.last for stage in plan.stages)]
-
-
 def _tensors(job: Job, parts: _Parts) -> list[TensorBlob]:
-    """The initial tensors that the stage needs, checked against what its graphs want."""
+    """The initial tensors that the stage needs; that they are what its graphs want has been checked."""
     known = {tensor.name: tensor for tensor in job.manifest.tensors}
-    found: dict[str, TensorBlob] = {}
-    for graph, stage in ((parts.train, parts.stage), (parts.evaluate, parts.evaluation)):
-        specs = {name: value.spec for name, value in graph.tensors().items()}
-        for name in tensor_names(graph, stage):
-            tensor = known.get(name)
-            if tensor is None or (tensor.dtype, tensor.shape) != (specs[name].dtype, specs[name].shape):
-                raise RemoteProtocolError(f"the manifest has no tensor {name} of the graph's type and shape")
-            check_tensor(tensor)
-            found[name] = tensor
-    return list(found.values())
+    stages = ((parts.train, parts.stage), (parts.evaluate, parts.evaluation))
+    names = dict.fromkeys(name for graph, stage in stages for name in tensor_names(graph, stage))
+    return [known[name] for name in names]
 
 
 async def _array(job: Job, tensor: TensorBlob, blocks: JobBlocks) -> Array:

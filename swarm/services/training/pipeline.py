@@ -5,15 +5,13 @@ next one needs arrives.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import assert_never
 
 from swarm.compress.codec import Encoded
-from swarm.errors import FailureError, RemoteProtocolError, TrainingError
 from swarm.ids import PeerId, StageIndex, ValueId
 from swarm.protocol.pipeline import PipelineMachine
 from swarm.protocol.pipeline_events import (
-    Action,
     AdoptShared,
     Backward,
     Computed,
@@ -48,17 +46,20 @@ from swarm.wire.messages.pipeline import (
     FenceRefused,
     Phase,
     SharedTensor,
+    Square,
     StageReport,
     StepRecord,
 )
+from swarm.wire.numbers import measured
 from swarm.wire.text import printable
 
 Work = Forward | Backward | Measure | Update | AdoptShared | SendShared | Fail
+Deed = Work | SendTensor | SendReport | SendRecord | Finish
 Data = BoundaryTensor | SharedTensor | StageReport | StepRecord
 
 
 class StagePipeline:
-    """One loaded stage. ``on_end`` hears once how it ended: empty for the last step done, else why not."""
+    """One loaded stage."""
 
     def __init__(
         self,
@@ -66,15 +67,13 @@ class StagePipeline:
         *,
         context: Context,
         device: DeviceThread,
-        on_end: Callable[["StagePipeline", str], None],
     ) -> None:
         self.loaded = loaded
         self.machine = PipelineMachine(loaded.role)
         self.work = StageWork(loaded)
         self._context = context
         self._device = device
-        self._on_end = on_end
-        self._todo: asyncio.Queue[Work] = asyncio.Queue()
+        self._todo: asyncio.Queue[Work | Finish] = asyncio.Queue()
         self._made: Mapping[ValueId, Encoded] = {}
 
     @property
@@ -83,40 +82,32 @@ class StagePipeline:
         return self.loaded.role.stage
 
     async def run(self) -> None:
-        """Do the device's work until cancelled. A failure of this stage is told, not raised."""
-        while True:
-            work = await self._todo.get()
-            try:
-                await self._do(work)
-            except (FailureError, TrainingError) as error:
-                self._on_end(self, str(error))
-                return
+        """Do the device's work until the last step is done. Raises whatever goes wrong in this stage."""
+        while not isinstance(work := await self._todo.get(), Finish):
+            await self._do(work)
 
     def start(self) -> None:
         """Every stage of the plan is loaded."""
         self._feed(Start())
 
-    def offer(self, message: BoundaryTensor | SharedTensor, size: int) -> str:
-        """Whether a payload of ``size`` bytes is wanted: empty, or why not. Asked before it is received."""
-        try:
-            self.work.check(message, size)
-        except RemoteProtocolError as error:
-            return str(error)
-        return ""
+    def check(self, message: BoundaryTensor | SharedTensor, size: int) -> None:
+        """Raise RemoteProtocolError unless ``message`` may come with ``size`` bytes, now."""
+        self.machine.arrivals.check(message)
+        self.work.check(message, size)
 
-    def take(self, message: Data, payload: memoryview) -> None:
+    def take(self, sender: PeerId, message: Data, payload: memoryview) -> None:
         """A message from another stage; raises RemoteProtocolError for one that none would send."""
         match message:
             case BoundaryTensor():
                 self.work.check(message, payload.nbytes)
-                self._feed(TensorArrived(message=message, payload=(message.header, payload)))
+                self._feed(TensorArrived(message=message, payload=(message.header, payload)), sender)
             case SharedTensor():
                 self.work.check(message, payload.nbytes)
-                self._feed(SharedArrived(message=message, payload=(message.header, payload)))
+                self._feed(SharedArrived(message=message, payload=(message.header, payload)), sender)
             case StageReport():
-                self._feed(ReportArrived(message=message))
+                self._feed(ReportArrived(message=message), sender)
             case StepRecord():
-                self._feed(RecordArrived(message=message))
+                self._feed(RecordArrived(message=message), sender)
             case _:
                 assert_never(message)
 
@@ -152,13 +143,25 @@ class StagePipeline:
 
     # Decisions in, deeds out.
 
-    def _feed(self, event: Event) -> None:
+    def _feed(self, event: Event, sender: PeerId | None = None) -> None:
         for action in self.machine.handle(event, now=self._context.clock.elapsed()):
-            self._perform(action)
+            if isinstance(action, Refuse):
+                self._refuse(action, sender)
+            else:
+                self._perform(action)
 
-    def _perform(self, action: Action) -> None:
+    def _perform(self, action: Deed) -> None:
         match action:
-            case Forward() | Backward() | Measure() | Update() | AdoptShared() | SendShared() | Fail():
+            case (
+                Forward()
+                | Backward()
+                | Measure()
+                | Update()
+                | AdoptShared()
+                | SendShared()
+                | Fail()
+                | Finish()
+            ):
                 self._todo.put_nowait(action)
             case SendTensor():
                 self._send_tensor(action)
@@ -166,10 +169,6 @@ class StagePipeline:
                 self._send_report(action)
             case SendRecord():
                 self._send_record(action)
-            case Refuse():
-                self._refuse(action)
-            case Finish():
-                self._on_end(self, "")
             case _:
                 assert_never(action)
 
@@ -215,8 +214,8 @@ class StagePipeline:
         recorder = self.loaded.role.recorder
         report = StageReport(
             fence=self._fence(recorder, action.step, action.phase),
-            squares=action.squares,
-            losses=action.losses,
+            squares=tuple(Square(s.parameter, measured(s.total)) for s in action.squares),
+            losses=tuple(measured(loss) for loss in action.losses),
             fault=printable(action.fault),
             fault_forward=action.fault_forward,
             compute_seconds=self.work.take_seconds(),
@@ -231,9 +230,9 @@ class StagePipeline:
             step=action.step,
             outcome=found.outcome,
             clip=found.clip,
-            norm=found.norm,
-            loss=found.loss,
-            cause=found.cause,
+            norm=measured(found.norm),
+            loss=measured(found.loss),
+            cause=printable(found.cause),
         )
         self._context.send(self.loaded.job.coordinator, progress)
         for target in range(len(role.incarnations)):
@@ -241,13 +240,13 @@ class StagePipeline:
                 fence=self._fence(StageIndex(target), action.step, action.phase),
                 outcome=found.outcome,
                 clip=found.clip,
-                norm=found.norm,
-                loss=found.loss,
-                cause=found.cause,
+                norm=measured(found.norm),
+                loss=measured(found.loss),
+                cause=printable(found.cause),
             )
             self._context.send(self._holder(target), record)
 
-    def _refuse(self, action: Refuse) -> None:
-        fence = action.message.fence
-        refused = FenceRefused(fence=fence, generation=self.loaded.plan.generation)
-        self._context.send(self._holder(fence.source), refused)
+    def _refuse(self, action: Refuse, sender: PeerId | None) -> None:
+        if sender is not None:
+            fence, generation = action.message.fence, self.loaded.plan.generation
+            self._context.send(sender, FenceRefused(fence=fence, generation=generation))

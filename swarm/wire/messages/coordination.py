@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from swarm.wire.messages.base import Count, LongId, Message, StageNumber
 from swarm.wire.messages.jobs import Envelope
+from swarm.wire.numbers import Positive
 from swarm.wire.records.blobs import TensorBlob
 from swarm.wire.text import Sentence
 
@@ -27,7 +28,7 @@ class Offer(Message, frozen=True, kw_only=True):
     NUMBER: ClassVar[int] = 20
     job: LongId
     memory: Count
-    flops: float
+    flops: Positive
     """Floating-point operations a second, as measured by the peer itself."""
     holding: bool
 

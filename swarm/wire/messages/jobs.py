@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import Meta
 
 from swarm.wire.messages.base import Count, LongId, Message, StepNumber
+from swarm.wire.numbers import Fraction, Measured, WallTime
 from swarm.wire.text import Sentence
 
 JobState = Literal["waiting", "loading", "training", "finishing", "done", "failed", "cancelled"]
@@ -49,9 +50,9 @@ class JobProgress(Message, frozen=True, kw_only=True):
     """Of the last stage, whose holder settled the step."""
     step: StepNumber
     outcome: Literal["applied", "failed", "evaluated"]
-    clip: float
-    norm: float
-    loss: float
+    clip: Fraction
+    norm: Measured
+    loss: Measured
     cause: Sentence
 
 
@@ -63,9 +64,9 @@ class JobNotice(Message, frozen=True, kw_only=True):
     state: Literal["waiting", "loading", "training", "finishing"]
     sentence: Sentence
     """What it waits for."""
-    since: float
+    since: WallTime
     """Wall time at which this state began, seconds since 1970 UTC."""
-    until: float
+    until: WallTime
     """Wall time at which waiting ends in failure; 0 where it does not."""
     step: StepNumber
     replicas: Count

@@ -18,7 +18,7 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
-from swarm.wire.limits import MAX_PAYLOAD_BYTES
+from swarm.wire.limits import MAX_MICRO_BATCHES, MAX_PAYLOAD_BYTES
 from swarm.wire.messages.base import (
     Count,
     LongId,
@@ -27,6 +27,7 @@ from swarm.wire.messages.base import (
     StageNumber,
     StepNumber,
 )
+from swarm.wire.numbers import Fraction, Measured, Seconds
 from swarm.wire.tensors import TensorHeader
 from swarm.wire.text import Sentence
 
@@ -81,7 +82,8 @@ class Square(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Sum of squares of one parameter's gradient in float64, by ValueId of the parameter."""
 
     parameter: Count
-    total: float
+    total: Annotated[float, Meta(ge=0)]
+    """Infinite where it is not finite."""
 
 
 class StageReport(Message, frozen=True, kw_only=True):
@@ -91,13 +93,13 @@ class StageReport(Message, frozen=True, kw_only=True):
     fence: Fence
     squares: Annotated[tuple[Square, ...], Meta(max_length=100_000)]
     """Empty in evaluation and where the stage owns no parameters."""
-    losses: Annotated[tuple[float, ...], Meta(max_length=4096)]
+    losses: Annotated[tuple[Measured, ...], Meta(max_length=MAX_MICRO_BATCHES)]
     """The last stage's loss of each micro-batch; empty elsewhere."""
     fault: Sentence
     """Where a number first stopped being finite in this stage (``blocks.1.mlp``); empty where all are."""
     fault_forward: bool
     """True where that was in the forward pass: the earliest such stage is named."""
-    compute_seconds: float
+    compute_seconds: Seconds
     """Seconds of the device thread that this step took."""
 
 
@@ -107,11 +109,11 @@ class StepRecord(Message, frozen=True, kw_only=True):
     NUMBER: ClassVar[int] = 33
     fence: Fence
     outcome: Literal["applied", "failed", "evaluated"]
-    clip: float
+    clip: Fraction
     """Factor on all gradients; 1.0 where nothing was clipped."""
-    norm: float
+    norm: Measured
     """Global gradient norm before clipping; 0 in evaluation."""
-    loss: float
+    loss: Measured
     """Mean over the micro-batches (float64 sum in index order)."""
     cause: Sentence
     """For ``failed``: what happened and in which stage."""

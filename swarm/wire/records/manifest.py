@@ -6,12 +6,10 @@ from msgspec import Meta, Struct
 
 from swarm.wire.limits import MAX_MICRO_BATCHES, MAX_SAMPLES, MAX_STEPS
 from swarm.wire.messages.base import LongId, ShortId
+from swarm.wire.numbers import Fraction, Positive, Real, WallTime
 from swarm.wire.records.blobs import Blob, TensorBlob
 from swarm.wire.tensors import DType, Sizes
 from swarm.wire.text import Name
-
-Real = Annotated[float, Meta(ge=-1e300, le=1e300)]
-Positive = Annotated[float, Meta(ge=0, le=1e300)]
 
 
 class Schedule(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
@@ -19,7 +17,7 @@ class Schedule(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
 
     kind: Literal["constant", "linear", "cosine"]
     warmup: Annotated[int, Meta(ge=0, le=MAX_STEPS)]
-    floor: Annotated[float, Meta(ge=0, le=1)]
+    floor: Fraction
 
 
 class Optimizer(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
@@ -63,7 +61,7 @@ class Manifest(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
     format: Literal[1]
     swarm: ShortId
     name: Name
-    created: float
+    created: WallTime
     """Wall time, seconds since 1970 UTC; makes two runs of one model two jobs."""
     graph: Blob
     """The training graph (``swarm.graph.dag``), zstandard-compressed."""
@@ -85,7 +83,7 @@ class Manifest(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
     """What tokens a second counts: elements of the target per sample, 1 for one label per sample."""
     council: Annotated[tuple[ShortId, ...], Meta(min_length=1, max_length=5)]
     """The peers that coordinate the job; the first one does, until there is a council."""
-    patience: Positive
+    patience: Annotated[float, Meta(ge=0, le=1e9)]
     """Seconds that the job waits for enough peers before it fails; 0 waits for ever."""
 
 
@@ -93,7 +91,7 @@ class Cancellation(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     """The wish to end a job, signed by its author or a member with ``organise``."""
 
     job: LongId
-    wall: float
+    wall: WallTime
 
 
 def blobs_of(manifest: Manifest) -> tuple[Blob, ...]:

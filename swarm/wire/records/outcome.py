@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from swarm.wire.messages.base import LongId, StepNumber
+from swarm.wire.numbers import Real, WallTime
 from swarm.wire.records.blobs import TensorBlob
 from swarm.wire.text import Sentence
 
@@ -17,11 +18,11 @@ class Outcome(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, 
     state: Literal["done", "failed", "cancelled"]
     sentence: Sentence
     """Why it ended."""
-    wall: float
+    wall: WallTime
     """When, in seconds since 1970 UTC."""
     step: StepNumber
     """Steps done."""
-    held_out: float
-    """Held-out loss of the trained weights; NaN where the job has no held-out data or is not done."""
+    held_out: Real | None
+    """Held-out loss of the trained weights; absent where the job has no held-out data or is not done."""
     weights: Annotated[tuple[TensorBlob, ...], Meta(max_length=100_000)]
     """The trained parameters and buffers, where it is done."""

@@ -6,6 +6,7 @@ from msgspec import Meta, Struct
 
 from swarm.wire.limits import MAX_STAGES
 from swarm.wire.messages.base import Count, LongId, ShortId, StepNumber
+from swarm.wire.numbers import Positive
 from swarm.wire.text import Sentence
 
 
@@ -23,7 +24,7 @@ class StagePlan(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
     incarnation: Count
     depth: Annotated[int, Meta(ge=1)]
     memory: Count
-    seconds: float
+    seconds: Positive
     """Predicted seconds of compute per micro-batch."""
 
 

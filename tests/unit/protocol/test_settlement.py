@@ -101,7 +101,7 @@ def test_a_norm_that_overflows_fails_even_where_every_part_is_finite() -> None:
         clip_norm=1.0,
     )
     assert found.outcome == "failed"
-    assert found.cause == "the gradient norm became inf: most in stage 2 of 2"
+    assert found.cause == "the gradient norm became NaN or infinite: most in stage 2 of 2"
 
 
 def test_evaluation_settles_to_the_mean_of_its_losses() -> None:

@@ -15,7 +15,7 @@ from swarm.identity.envelope import CANCELLATION, MANIFEST, OUTCOME, PLAN, seal
 from swarm.identity.keys import PrivateKey
 from swarm.identity.membership import Identity
 from swarm.identity.rights import ALL_RIGHTS, CONTRIBUTE_ONLY, Right
-from swarm.ids import PeerId, job_id
+from swarm.ids import JobId, PeerId, job_id
 from swarm.log import get_log
 from swarm.services import jobs as module
 from swarm.services.job import Job
@@ -42,6 +42,20 @@ def member(rights: frozenset[Right] = ALL_RIGHTS, authority: Authority = AUTHORI
 ME, AUTHOR, COORDINATOR, OTHER = member(), member(), member(), member(CONTRIBUTE_ONLY)
 
 
+class FakeLink:
+    """Sends at once, into its node's list; counts who waits for that."""
+
+    def __init__(self, node: "FakeNode", peer: PeerId) -> None:
+        self.node, self.peer, self.waits = node, peer, 0
+
+    def post(self, message: Message) -> "FakeLink":
+        self.node.send(self.peer, message)
+        return self
+
+    async def wait(self) -> None:
+        self.waits += 1
+
+
 class FakeNode:
     """A context that keeps what is sent."""
 
@@ -52,6 +66,10 @@ class FakeNode:
         self.links: dict[PeerId, Any] = {}
         self.tasks = asyncio.TaskGroup()
         self.sent: list[tuple[PeerId, Message]] = []
+        self.ended: list[tuple[JobId, str]] = []
+
+    def end_job(self, job: JobId, sentence: str) -> None:
+        self.ended.append((job, sentence))
 
     def peers(self) -> tuple[PeerId, ...]:
         return tuple(sorted(self.links))
@@ -77,7 +95,7 @@ def manifest(**changes: Any) -> Manifest:
         "evaluation": blob,
         "tensors": (),
         "state": (),
-        "dataset": Dataset(1, (Field("uint8", (4,), 1, blob),)),
+        "dataset": Dataset(6, (Field("uint8", (4,), 6, Blob(size=24, blocks=("q" * 52,))),)),
         "held_out": None,
         "optimizer": Optimizer(kind="sgd", lr=0.1, schedule=Schedule(kind="constant", warmup=0, floor=0.0)),
         "micro_batch_size": 2,
@@ -135,7 +153,7 @@ def outcome(job: str, by: Identity = COORDINATOR, **changes: Any) -> JobOutcome:
 @pytest.fixture
 def node() -> FakeNode:
     made = FakeNode(ME)
-    made.links = {COORDINATOR.peer: None, OTHER.peer: None}
+    made.links = {peer: FakeLink(made, peer) for peer in (COORDINATOR.peer, OTHER.peer)}
     return made
 
 
@@ -233,7 +251,7 @@ def test_only_the_coordinator_says_how_a_job_stands(jobs: Jobs) -> None:
     assert job.losses == []
 
 
-def test_an_outcome_counts_from_anybody_under_the_coordinators_signature_and_is_passed_on(
+async def test_an_outcome_counts_from_anybody_under_the_coordinators_signature_and_is_passed_on(
     jobs: Jobs, node: FakeNode
 ) -> None:
     job = learn(jobs)
@@ -247,7 +265,9 @@ def test_an_outcome_counts_from_anybody_under_the_coordinators_signature_and_is_
     jobs.handle(OTHER.peer, outcome(job.id, state="failed"), NOTHING)
     jobs.handle(COORDINATOR.peer, notice(job.id, "training"), NOTHING)
     assert job.state == "done"
-    jobs.on_up(AUTHOR.peer)
+    node.links[AUTHOR.peer] = FakeLink(node, AUTHOR.peer)
+    async with node.tasks:
+        jobs.on_up(AUTHOR.peer)
     assert (AUTHOR.peer, word) in node.take()
 
 
@@ -260,20 +280,33 @@ def test_losses_are_taken_in_order_and_once(jobs: Jobs) -> None:
     assert job.held_out == 1.5
 
 
-def test_a_link_that_comes_up_hears_of_every_job_and_of_cancellations(jobs: Jobs, node: FakeNode) -> None:
+async def test_a_link_that_comes_up_hears_of_every_job_and_of_cancellations(
+    jobs: Jobs, node: FakeNode
+) -> None:
     message = announced()
     job = learn(jobs, message)
     jobs.handle(AUTHOR.peer, cancelled(AUTHOR, job.id), NOTHING)
     node.take()
-    jobs.on_up(OTHER.peer)
+    async with node.tasks:
+        jobs.on_up(OTHER.peer)
     assert [type(sent) for _, sent in node.take()] == [JobAnnounce, JobCancel]
 
 
-def plan(job: Job, generation: int, by: Identity = COORDINATOR) -> PlanIssue:
+async def test_many_jobs_are_told_no_faster_than_they_are_taken(jobs: Jobs, node: FakeNode) -> None:
+    for created in range(3 * module.ANNOUNCED_AT_ONCE):
+        learn(jobs, announced(created=float(created)))
+    node.take()
+    async with node.tasks:
+        jobs.on_up(OTHER.peer)
+    assert [type(sent) for _, sent in node.take()] == [JobAnnounce] * 3 * module.ANNOUNCED_AT_ONCE
+    assert node.links[OTHER.peer].waits == 3
+
+
+def plan(job: Job, generation: int, by: Identity = COORDINATOR, step: int = 0) -> PlanIssue:
     stage = StagePlan(
         first=0, last=1, evaluation=(), holder=OTHER.peer, incarnation=1, depth=1, memory=1, seconds=0.0
     )
-    made = Plan(format=1, job=job.id, generation=generation, step=0, stages=(stage,), explanation=())
+    made = Plan(format=1, job=job.id, generation=generation, step=step, stages=(stage,), explanation=())
     return PlanIssue(plan=seal(by, PLAN, msgspec.msgpack.encode(made)))
 
 
@@ -283,6 +316,8 @@ def test_a_plan_counts_only_under_the_coordinators_signature_and_only_forward(jo
     jobs.on_plan.append(lambda _, made: heard.append(made.generation))
     with pytest.raises(RemoteProtocolError, match="did not make"):
         jobs.handle(COORDINATOR.peer, plan(job, 1, by=AUTHOR), NOTHING)
+    with pytest.raises(RemoteProtocolError, match="begins at step 10 of 10"):
+        jobs.handle(COORDINATOR.peer, plan(job, 1, step=10), NOTHING)
     for generation in (1, 3, 2, 3, 4):
         jobs.handle(OTHER.peer, plan(job, generation), NOTHING)
     assert heard == [1, 3, 4]
@@ -330,6 +365,49 @@ def test_the_oldest_ended_job_makes_room_and_running_ones_never_do(
         learn(jobs, announced(created=3.0))
     assert forgotten == [second]
     assert jobs.get(first.id) is first
+
+
+@pytest.mark.parametrize("limit", ["MAX_AUTHOR_JOBS", "MAX_AUTHOR_BYTES"])
+def test_one_author_cannot_take_the_room_of_others(
+    jobs: Jobs, limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = learn(jobs)
+    monkeypatch.setattr(module, limit, 1 if limit == "MAX_AUTHOR_JOBS" else len(first.envelope) + 10)
+    with pytest.raises(RemoteProtocolError, match="too many jobs that have not ended"):
+        learn(jobs, announced(created=2.0))
+    assert jobs.all() == (first,)
+    assert learn(jobs, announced(by=ME, created=3.0)) in jobs.all()
+    jobs.change(first, state="failed", sentence="x")
+    learn(jobs, announced(created=2.0))
+
+
+def test_what_is_signed_for_a_job_that_nobody_knows_is_dropped_before_its_signature_is_checked(
+    jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = learn(jobs)
+    jobs.handle(OTHER.peer, outcome(ended.id), NOTHING)
+    monkeypatch.setattr(module, "read_signed", None)
+    for job in ("a" * 52, ended.id):
+        for message in (cancelled(OTHER, job), outcome(job, by=OTHER)):
+            assert jobs.handle(OTHER.peer, message, NOTHING)
+    assert ended.state == "done"
+
+
+def test_a_fault_in_what_listens_ends_the_job_and_nothing_else(jobs: Jobs, node: FakeNode) -> None:
+    def broken(job: Job) -> None:
+        raise ZeroDivisionError(job.id)
+
+    jobs.on_job.append(broken)
+    job = learn(jobs)
+    assert node.ended == [(job.id, f"a fault in this program, see its log: ZeroDivisionError: {job.id}")]
+
+
+def test_a_job_that_does_not_fit_together_is_not_published() -> None:
+    optimizer = Optimizer(
+        kind="adamw", lr=0.1, betas=(1.5, 0.9), schedule=Schedule(kind="constant", warmup=0, floor=0.0)
+    )
+    with pytest.raises(FailureError, match=r"no peer would take this job: .* betas must be below 1"):
+        Jobs(FakeNode(ME)).publish(manifest(optimizer=optimizer))
 
 
 async def test_a_coordinator_out_of_reach_ends_a_job_only_after_a_while(

@@ -1,0 +1,64 @@
+"""Who offers memory to a job, and when to plan with that: part of the coordination machine."""
+
+from typing import Final
+
+from swarm.ids import PeerId
+from swarm.protocol.coordination_events import Resources
+
+SETTLE_SECONDS: Final = 2.0
+"""Seconds from the last change of offers to a plan, so that peers that start together share the job."""
+
+MOST_SETTLE_SECONDS: Final = 10.0
+"""Seconds from the first change of offers to a plan, however many follow: nobody can put it off for ever."""
+
+BENCH_SECONDS: Final = 30.0
+"""For how long a peer whose stage could not be loaded is not planned with; doubled each time."""
+
+MOST_DOUBLINGS: Final = 6
+"""After so many it is about half an hour, and stays."""
+
+
+class Offers:
+    """The offers to one job. ``due`` is when to plan next, or None."""
+
+    def __init__(self) -> None:
+        self.due: float | None = None
+        self._offers: dict[PeerId, Resources] = {}
+        self._first: float | None = None
+        """When the first change came that no plan has seen."""
+        self._benched: dict[PeerId, tuple[float, int]] = {}
+        """Until when a peer is left out, and how often it was."""
+
+    def __contains__(self, peer: object) -> bool:
+        return peer in self._offers
+
+    def take(self, resources: Resources) -> bool:
+        """Take an offer, the withdrawal of one where it has no memory; whether that changed anything."""
+        if resources.memory <= 0:
+            return self.drop(resources.peer)
+        changed = self._offers.get(resources.peer) != resources
+        self._offers[resources.peer] = resources
+        return changed
+
+    def drop(self, peer: PeerId) -> bool:
+        """Forget what a peer offered; whether it did."""
+        return self._offers.pop(peer, None) is not None
+
+    def settle(self, now: float) -> None:
+        """Plan soon, but not before the other offers had time to come in."""
+        if self._first is None:
+            self._first = now
+        self.due = min(now + SETTLE_SECONDS, self._first + MOST_SETTLE_SECONDS)
+
+    def bench(self, peer: PeerId, now: float) -> None:
+        """Leave out a peer that could not load what it was given, longer each time."""
+        _, times = self._benched.get(peer, (0.0, 0))
+        self._benched[peer] = (now + BENCH_SECONDS * 2.0 ** min(times, MOST_DOUBLINGS), times + 1)
+
+    def begin_plan(self, now: float) -> tuple[tuple[Resources, ...], bool]:
+        """What to plan with now, by peer, and whether others are left out; those are looked at when back."""
+        away = {peer: until for peer, (until, _) in self._benched.items() if now < until}
+        returns = [until for peer, until in away.items() if peer in self._offers]
+        self._first, self.due = None, min(returns, default=None)
+        usable = tuple(self._offers[peer] for peer in sorted(self._offers) if peer not in away)
+        return usable, bool(returns)

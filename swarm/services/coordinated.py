@@ -1,0 +1,86 @@
+"""One job under coordination: what its coordinator keeps of it, and the records it makes for it."""
+
+import asyncio
+
+from swarm.errors import LocalError
+from swarm.graph.dag import Graph
+from swarm.ids import PeerId, short
+from swarm.protocol.coordination import CoordinationMachine
+from swarm.protocol.coordination_events import JobTerms, MakePlan, PlanMade
+from swarm.schedule.plan import make_plan
+from swarm.schedule.workload import PeerOffer, Workload
+from swarm.services.job import Job
+from swarm.services.job_check import cut_as_planned
+from swarm.wire.messages.coordination import PlanIssue
+from swarm.wire.messages.jobs import JobNotice, JobProgress
+from swarm.wire.records.blobs import TensorBlob
+from swarm.wire.records.manifest import blobs_of
+from swarm.wire.text import printable
+
+
+class Coordinated:
+    """One job under coordination."""
+
+    def __init__(self, job: Job) -> None:
+        manifest = job.manifest
+        self.job = job
+        self.machine = CoordinationMachine(
+            JobTerms(
+                job=job.id,
+                steps=manifest.steps,
+                evaluates=manifest.held_out is not None,
+                patience=manifest.patience,
+                bytes=sum(blob.size for blob in blobs_of(manifest)),
+            )
+        )
+        self.wake = asyncio.Event()
+        self.heard: list[JobProgress] = []
+        self.followers: set[PeerId] = set()
+        self.catching_up: set[PeerId] = set()
+        """Followers that have not been sent yet all that there was before."""
+        self.graphs: asyncio.Future[tuple[Graph, Graph]] = asyncio.get_running_loop().create_future()
+        self.told_at = 0.0
+        self.issued: PlanIssue | None = None
+
+
+def notice_of(job: Job) -> JobNotice:
+    """Where a job stands that goes on."""
+    match job.state:
+        case "waiting" | "loading" | "training" | "finishing":
+            return JobNotice(
+                job=job.id,
+                state=job.state,
+                sentence=printable(job.sentence),
+                since=job.since,
+                until=job.until,
+                step=job.step,
+                replicas=job.replicas,
+            )
+        case _:
+            raise LocalError(f"job {short(job.id)} has ended: its outcome says more than a notice")
+
+
+def made_plan(job: Job, graphs: tuple[Graph, Graph], action: MakePlan) -> PlanMade:
+    """The plan for these offers, and what its stages are to return; takes seconds."""
+    train, evaluate = graphs
+    workload = Workload(
+        graph=train,
+        evaluation=evaluate,
+        optimizer=job.manifest.optimizer,
+        micro_batches=job.manifest.micro_batches,
+    )
+    offers = [PeerOffer(peer=o.peer, memory=o.memory, flops=o.flops) for o in action.offers]
+    plan = make_plan(job.id, workload, offers)
+    initial = {tensor.name: tensor for tensor in job.manifest.tensors}
+    owned = [
+        [train.values[use.value].name for use in (*stage.parameters, *stage.buffers) if use.owned]
+        for stage in cut_as_planned(plan, train)
+    ]
+    return PlanMade(plan=plan, results=tuple(tuple(initial[name] for name in names) for names in owned))
+
+
+def complete_weights(job: Job, trained: tuple[TensorBlob, ...]) -> tuple[TensorBlob, ...]:
+    """``trained``, and the initial tensors that no stage trains but the author's ``state_dict`` has."""
+    names = {tensor.name for tensor in trained}
+    wanted = {name for _, name in job.manifest.state} - names
+    return (*trained, *(tensor for tensor in job.manifest.tensors if tensor.name in wanted))

@@ -1,0 +1,138 @@
+"""Whether the parts of a job fit each other: manifest, graphs, dataset, optimizer and plan.
+
+Each of them is well formed by itself once it is decoded; that they belong together is only their author's
+word. All is checked where it is learnt, before anything is made of it, and in one place. Every function here
+raises RemoteProtocolError with one sentence, and nothing else.
+"""
+
+from typing import Final
+
+from swarm.data.dataset import check_dataset
+from swarm.data.tensors import check_tensor
+from swarm.errors import LocalError, RemoteProtocolError
+from swarm.graph.cut import cut
+from swarm.graph.dag import Graph
+from swarm.graph.stage import Stage
+from swarm.schedule.cost import graph_costs
+from swarm.schedule.memory import MemoryModel
+from swarm.schedule.units import format_bytes
+from swarm.wire.limits import MAX_BLOCK_BYTES, MAX_GRAPH_BYTES
+from swarm.wire.records.blobs import Blob
+from swarm.wire.records.manifest import Dataset, Field, Manifest, Optimizer, blobs_of
+from swarm.wire.records.plan import Plan
+
+Kind = tuple[str, tuple[int, ...]]
+"""Data type and shape."""
+
+_SHOWN: Final = 200
+"""Characters of a stranger's name in one of these sentences."""
+
+
+def check_manifest(manifest: Manifest) -> None:
+    """Everything that a manifest alone can be judged by."""
+    for blob in blobs_of(manifest):
+        _check_blob(blob)
+    for graph in (manifest.graph, manifest.evaluation):
+        _demand(graph.size <= MAX_GRAPH_BYTES, f"a graph of {graph.size} bytes is over the limit")
+    _check_optimizer(manifest.optimizer)
+    _check_samples(manifest)
+    for tensor in manifest.tensors:
+        check_tensor(tensor)
+    names = {tensor.name for tensor in manifest.tensors}
+    _demand(len(names) == len(manifest.tensors), "it has two tensors of one name")
+    keys = {key for key, _ in manifest.state}
+    _demand(len(keys) == len(manifest.state), "its state_dict has a key twice")
+    unknown = [name for _, name in manifest.state if name not in names]
+    _demand(not unknown, f"its state_dict has {unknown[0][:_SHOWN] if unknown else ''}, which is no tensor")
+
+
+def check_graphs(manifest: Manifest, train: Graph, evaluate: Graph) -> None:
+    """Whether both graphs are of this job: its samples go in, its tensors are there, a loss comes out."""
+    tensors: dict[str, Kind] = {tensor.name: (tensor.dtype, tensor.shape) for tensor in manifest.tensors}
+    fields = [_batch_of(field, manifest.micro_batch_size) for field in manifest.dataset.fields]
+    for graph, mode in ((train, "train"), (evaluate, "evaluate")):
+        _demand(graph.mode == mode, f"its {mode} graph is for another mode")
+        _demand(graph.values[graph.loss].kind == "output", f"no operator of its {mode} graph makes the loss")
+        specs = [graph.values[value].spec for value in graph.inputs()]
+        inputs: list[Kind] = [(spec.dtype, spec.shape) for spec in specs]
+        _demand(
+            inputs == fields, f"its samples are {_shown(fields)}, and its {mode} graph takes {_shown(inputs)}"
+        )
+        for value in graph.values:
+            if value.kind in {"parameter", "buffer", "constant"}:
+                known = tensors.get(value.name) == (value.spec.dtype, value.spec.shape)
+                _demand(known, f"it has no tensor {value.name[:_SHOWN]} of the {mode} graph's type and shape")
+
+
+def check_plan(plan: Plan, manifest: Manifest) -> None:
+    """Everything that a plan can be judged by without the graph: its stages follow each other."""
+    steps, stages = manifest.steps, plan.stages
+    _demand(plan.step < steps, f"the plan begins at step {plan.step} of {steps}", of="plan")
+    at, depth = 0, max(len(stages), manifest.micro_batches)
+    for number, stage in enumerate(stages, start=1):
+        _demand(at == stage.first < stage.last, f"stage {number} does not follow the one before", of="plan")
+        _demand(stage.depth <= depth, f"stage {number} holds more micro-batches than it may", of="plan")
+        at, depth = stage.last, stage.depth
+
+
+def cut_as_planned(plan: Plan, graph: Graph) -> tuple[Stage, ...]:
+    """The stages of the training graph that ``plan`` says, where it fits the graph."""
+    try:
+        return cut(graph, [0, *(stage.last for stage in plan.stages)])
+    except LocalError as error:
+        raise RemoteProtocolError(f"the plan does not fit the job's graph: {error}") from None
+
+
+def check_memory(plan: Plan, index: int, graph: Graph, optimizer: Optimizer) -> None:
+    """Whether the plan counts for stage ``index`` what it needs: a holder gives no more than that."""
+    stage = plan.stages[index]
+    needed = MemoryModel(graph, graph_costs(graph), optimizer).stage_bytes(
+        stage.first, stage.last, stage.depth
+    )
+    counted, needs = format_bytes(stage.memory), format_bytes(needed)
+    _demand(needed <= stage.memory, f"it counts {counted} for a stage that needs {needs}", of="plan")
+
+
+def _check_blob(blob: Blob) -> None:
+    blocks = len(blob.blocks)
+    fits = blocks == 0 if blob.size == 0 else blocks <= blob.size <= blocks * MAX_BLOCK_BYTES
+    _demand(fits, f"{blob.size} bytes cannot be in {blocks} blocks")
+
+
+def _check_optimizer(optimizer: Optimizer) -> None:
+    """The bounds of torch's optimizers, which ``swarm.train.optimizer`` holds authors to."""
+    if optimizer.kind == "adamw":
+        _demand(max(optimizer.betas) < 1.0, "betas must be below 1")
+    elif optimizer.nesterov:
+        sound = optimizer.momentum > 0 and optimizer.dampening == 0
+        _demand(sound, "nesterov needs a momentum and no dampening")
+
+
+def _check_samples(manifest: Manifest) -> None:
+    dataset, held_out = manifest.dataset, manifest.held_out
+    check_dataset(dataset)
+    needed = manifest.micro_batch_size * manifest.micro_batches
+    _demand(needed <= dataset.samples, f"one step needs {needed} samples of {dataset.samples}")
+    if held_out is not None:
+        check_dataset(held_out)
+        same = _kinds(held_out) == _kinds(dataset)
+        _demand(same, "its held-out samples are of another kind than the others")
+        enough = held_out.samples >= manifest.micro_batch_size
+        _demand(enough, "its held-out samples do not fill a micro-batch")
+
+
+def _kinds(dataset: Dataset) -> list[Kind]:
+    return [(field.dtype, field.shape) for field in dataset.fields]
+
+
+def _batch_of(field: Field, size: int) -> Kind:
+    return field.dtype, (size, *field.shape)
+
+
+def _shown(kinds: list[Kind]) -> str:
+    return str(kinds)[:_SHOWN]
+
+
+def _demand(holds: bool, otherwise: str, *, of: str = "job") -> None:
+    if not holds:
+        raise RemoteProtocolError(f"the {of} does not fit together: {otherwise}")

@@ -1,0 +1,184 @@
+"""Manifest, graphs, samples, optimizer and plan against each other: what does not fit is said in one line."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from swarm.errors import RemoteProtocolError
+from swarm.graph.dag import Graph, Operator, Ref, TensorSpec, Value
+from swarm.services.job_check import check_graphs, check_manifest, check_memory, check_plan, cut_as_planned
+from swarm.wire.limits import MAX_BLOCK_BYTES, MAX_GRAPH_BYTES
+from swarm.wire.records.blobs import Blob, TensorBlob
+from swarm.wire.records.manifest import Dataset, Field, Manifest, Optimizer, Schedule
+from swarm.wire.records.plan import Plan, StagePlan
+
+NAME = "q" * 52
+BLOB = Blob(size=4, blocks=(NAME,))
+WEIGHT = TensorBlob(name="w", dtype="float32", shape=(6,), blob=Blob(size=24, blocks=(NAME,)))
+SCHEDULE = Schedule(kind="constant", warmup=0, floor=0.0)
+
+
+def dataset(samples: int = 12, dtype: Any = "float32", shape: tuple[int, ...] = (6,)) -> Dataset:
+    item = {"float32": 4, "int64": 8}[dtype] * shape[0]
+    field = Field(dtype, shape, samples, Blob(size=item * samples, blocks=(NAME,)))
+    return Dataset(samples, (field,))
+
+
+def optimizer(kind: Any = "sgd", **changes: Any) -> Optimizer:
+    return Optimizer(kind=kind, lr=0.1, schedule=SCHEDULE, **changes)
+
+
+def manifest(**changes: Any) -> Manifest:
+    fields: dict[str, Any] = {
+        "format": 1,
+        "swarm": "s" * 32,
+        "name": "gpt",
+        "created": 1.0,
+        "graph": BLOB,
+        "evaluation": BLOB,
+        "tensors": (WEIGHT,),
+        "state": (("w", "w"),),
+        "dataset": dataset(),
+        "held_out": dataset(4),
+        "optimizer": optimizer(),
+        "micro_batch_size": 4,
+        "micro_batches": 3,
+        "steps": 10,
+        "seed": 0,
+        "tokens_per_sample": 1,
+        "council": ("c" * 32,),
+        "patience": 0.0,
+    }
+    return Manifest(**(fields | changes))
+
+
+def spec(*shape: int, dtype: Any = "float32") -> TensorSpec:
+    return TensorSpec(dtype, shape, tuple(1 for _ in shape))
+
+
+def operator(target: str, reads: list[int], makes: int) -> Operator:
+    return Operator(target, tuple(Ref(value) for value in reads), (), (makes,), "", "", random=False)
+
+
+def graph(mode: Any = "train", **changes: Any) -> Graph:
+    values = (
+        Value("input", "input.0", TensorSpec("float32", (4, 6), (6, 1)), differentiable=False),
+        Value("parameter", "w", spec(6), differentiable=True),
+        Value("output", "mul", TensorSpec("float32", (4, 6), (6, 1)), differentiable=True),
+        Value("output", "loss", spec(), differentiable=True),
+    )
+    operators = (operator("aten.mul.Tensor", [0, 1], 2), operator("aten.sum.default", [2], 3))
+    made = Graph(1, mode, values, operators, 3, (), ())
+    return replace(made, **changes)
+
+
+def plan(*bounds: int, memory: int = 10_000, depths: tuple[int, ...] = (), **changes: Any) -> Plan:
+    stages = tuple(
+        StagePlan(
+            first=first,
+            last=last,
+            evaluation=(),
+            holder="h" * 32,
+            incarnation=1,
+            depth=depths[index] if depths else len(bounds) - 1 - index,
+            memory=memory,
+            seconds=0.0,
+        )
+        for index, (first, last) in enumerate(pairwise(bounds))
+    )
+    fields: dict[str, Any] = {
+        "format": 1,
+        "job": NAME,
+        "generation": 1,
+        "step": 0,
+        "stages": stages,
+        "explanation": (),
+    }
+    return Plan(**(fields | changes))
+
+
+def test_a_job_whose_parts_fit_passes() -> None:
+    check_manifest(manifest())
+    check_manifest(manifest(held_out=None, optimizer=optimizer("adamw")))
+    check_manifest(manifest(optimizer=optimizer(momentum=0.9, nesterov=True)))
+    check_graphs(manifest(), graph(), graph("evaluate"))
+    check_plan(plan(0, 1, 2), manifest())
+    assert len(cut_as_planned(plan(0, 1, 2), graph())) == 2
+    check_memory(plan(0, 1, 2), 1, graph(), optimizer())
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"optimizer": optimizer("adamw", betas=(1.5, 0.9))}, "betas must be below 1"),
+        ({"optimizer": optimizer(nesterov=True)}, "nesterov needs a momentum"),
+        ({"optimizer": optimizer(nesterov=True, momentum=0.9, dampening=0.1)}, "and no dampening"),
+        ({"dataset": dataset(11)}, "one step needs 12 samples of 11"),
+        ({"micro_batch_size": 2**20, "micro_batches": 4096}, "one step needs 4294967296 samples of 12"),
+        ({"held_out": dataset(3)}, "do not fill a micro-batch"),
+        ({"held_out": dataset(4, shape=(5,))}, "of another kind"),
+        ({"held_out": dataset(4, dtype="int64")}, "of another kind"),
+        ({"dataset": replace(dataset(), samples=24)}, "other bytes than its samples call for"),
+        ({"tensors": (WEIGHT, WEIGHT)}, "two tensors of one name"),
+        ({"tensors": (replace(WEIGHT, shape=(7,)),)}, "not what its shape calls for"),
+        ({"state": (("w", "w"), ("w", "w"))}, "a key twice"),
+        ({"state": (("a", "b"),)}, "its state_dict has b, which is no tensor"),
+        ({"graph": Blob(size=4, blocks=())}, "4 bytes cannot be in 0 blocks"),
+        ({"graph": Blob(size=1, blocks=(NAME, NAME))}, "1 bytes cannot be in 2 blocks"),
+        ({"evaluation": Blob(size=MAX_BLOCK_BYTES + 1, blocks=(NAME,))}, "cannot be in 1 blocks"),
+        ({"graph": Blob(size=MAX_GRAPH_BYTES + 1, blocks=(NAME,) * 64)}, "is over the limit"),
+    ],
+)
+def test_a_manifest_that_does_not_fit_together(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=complaint):
+        check_manifest(manifest(**changes))
+
+
+VALUES = graph().values
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"mode": "evaluate"}, "for another mode"),
+        ({"loss": 1}, "no operator of its train graph makes the loss"),
+        ({"values": (replace(VALUES[0], spec=spec(4, 5)), *VALUES[1:])}, "its samples are"),
+        ({"values": (replace(VALUES[0], spec=spec(4, 6, dtype="int64")), *VALUES[1:])}, "its samples are"),
+        ({"values": (VALUES[0], *VALUES)}, "its samples are"),
+        ({"values": (VALUES[0], replace(VALUES[1], name="v"), *VALUES[2:])}, "no tensor v"),
+        ({"values": (VALUES[0], replace(VALUES[1], spec=spec(7)), *VALUES[2:])}, "no tensor w"),
+    ],
+)
+def test_graphs_that_do_not_fit_the_manifest(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=complaint):
+        check_graphs(manifest(), graph(**changes), graph("evaluate"))
+
+
+@pytest.mark.parametrize(
+    ("made", "complaint"),
+    [
+        (plan(0, 2, step=10), "begins at step 10 of 10"),
+        (plan(0, 2, step=2**40 - 2), "begins at step"),
+        (plan(1, 2), "stage 1 does not follow"),
+        (plan(0, 1, 1), "stage 2 does not follow"),
+        (plan(0, 2, 1), "stage 2 does not follow"),
+        (plan(0, 1, 2, depths=(1, 2)), "stage 2 holds more micro-batches"),
+        (plan(0, 2, depths=(2**40,)), "stage 1 holds more micro-batches"),
+    ],
+)
+def test_a_plan_that_does_not_fit_the_manifest(made: Plan, complaint: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=complaint):
+        check_plan(made, manifest())
+
+
+def test_a_plan_that_does_not_cover_the_graph() -> None:
+    for bounds in ((0, 1), (0, 3)):
+        with pytest.raises(RemoteProtocolError, match="does not fit the job's graph"):
+            cut_as_planned(plan(*bounds), graph())
+
+
+def test_a_plan_that_counts_less_memory_than_its_stage_needs() -> None:
+    with pytest.raises(RemoteProtocolError, match="it counts 10 B for a stage that needs"):
+        check_memory(plan(0, 2, memory=10), 0, graph(), optimizer())
