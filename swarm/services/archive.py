@@ -1,16 +1,18 @@
 """Carries the jobs that have ended over restarts: takes them up at the start, keeps each when it ends."""
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from swarm.errors import RemoteProtocolError
-from swarm.ids import JobId
+from swarm.ids import JobId, short
 from swarm.log import get_log
 from swarm.services.job import Job
 from swarm.services.job_blocks import JobBlocks
 from swarm.services.job_files import as_kept, forget_job, keep_job, kept_jobs, restore
 from swarm.services.jobs import Jobs
+from swarm.services.soft_state import SoftState
 
 _log = get_log(__name__)
 
@@ -18,9 +20,13 @@ _log = get_log(__name__)
 class Archive:
     """The ended jobs of one node, in its folder."""
 
-    def __init__(self, folder: Path, *, jobs: Jobs, blocks: JobBlocks, tasks: asyncio.TaskGroup) -> None:
+    def __init__(
+        self, folder: Path, *, jobs: Jobs, blocks: JobBlocks, state: SoftState, tasks: asyncio.TaskGroup
+    ) -> None:
         self._folder = folder
         self._tasks = tasks
+        self._state = state
+        self._order = asyncio.Lock()
         self._closed = False
         self._willed: set[JobId] = set()
         """Jobs whose coordinator, this peer, has written down how they end if it stops."""
@@ -33,7 +39,7 @@ class Archive:
                 restore(job, kept)
                 blocks.pin_weights(job, [tensor.blob for tensor in job.weights])
         jobs.on_change.append(self._changed)
-        jobs.on_forget.append(lambda job: forget_job(folder, job.id))
+        jobs.on_forget.append(self._forgotten)
 
     def close(self) -> None:
         """Keep nothing more: the node's tasks are about to end."""
@@ -43,5 +49,16 @@ class Archive:
         if self._closed or not (job.ended or (job.will and job.id not in self._willed)):
             return
         self._willed.add(job.id)
-        keep = asyncio.to_thread(partial(keep_job, self._folder, as_kept(job)))
-        self._tasks.create_task(keep, name="keep job")
+        self._start(f"job {short(job.id)} is", partial(keep_job, self._folder, as_kept(job)))
+
+    def _forgotten(self, job: Job) -> None:
+        self._start(f"that job {short(job.id)} is forgotten is", partial(forget_job, self._folder, job.id))
+
+    def _start(self, what: str, write: Callable[[], None]) -> None:
+        """In the order of asking, since a job may be forgotten right after it has ended."""
+        if not self._closed:
+            self._tasks.create_task(self._write(what, write), name="keep job")
+
+    async def _write(self, what: str, write: Callable[[], None]) -> None:
+        async with self._order:
+            await self._state.keep(what, write)

@@ -11,8 +11,9 @@ from contextlib import suppress
 from typing import Final
 
 from swarm.data.blocks import Blocks
-from swarm.errors import LinkLostError, RemoteProtocolError, RemoteRefusalError
+from swarm.errors import FailureError, LinkLostError, RemoteProtocolError, RemoteRefusalError
 from swarm.ids import Digest, short
+from swarm.log import get_log
 from swarm.net.link import Link
 from swarm.wire.messages.blocks import BlockMissing, BlockReply, BlockRequest
 
@@ -21,6 +22,8 @@ MAX_REQUESTS_WAITING: Final = 64
 
 SERVED_AT_ONCE: Final = 2
 """Blocks per link that are read or being sent at a time: one on the wire while the next is read."""
+
+_log = get_log(__name__)
 
 Start = Callable[[Coroutine[None, None, None], str], None]
 """Starts a task of this name."""
@@ -58,12 +61,20 @@ class BlockGiving:
         if serving is not None:
             serving.requests.clear()
 
+    def _read(self, name: Digest) -> bytes | None:
+        """In the executor. A disk that fails is no reason to give up the node: the block is lacking."""
+        try:
+            return self._store.get(name)
+        except FailureError as error:
+            _log.warning("a block cannot be read", block=short(name), cause=str(error))
+            return None
+
     async def _serve(self, link: Link, serving: _Serving) -> None:
         try:
             while serving.requests:
                 request = serving.requests.popleft()
                 name = Digest(request.digest)
-                data = await asyncio.get_running_loop().run_in_executor(None, self._store.get, name)
+                data = await asyncio.get_running_loop().run_in_executor(None, self._read, name)
                 if data is None:
                     sending = link.post(BlockMissing(request=request.request))
                 else:

@@ -1,29 +1,27 @@
 """How a node gets into its swarm: its ports, its addresses, the epoch key, joining (decisions D1, D2)."""
 
 import asyncio
+import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
 from swarm.clock import Clock
 from swarm.dht.discovery import Discovery, DiscoveryConfig
 from swarm.dht.endpoint import Network as DatagramNetwork
-from swarm.errors import FailureError, LocalError
+from swarm.errors import FailureError, LocalError, MisuseError
+from swarm.identity.rights import Right
 from swarm.ids import PeerId
 from swarm.net.address import Address
 from swarm.net.interfaces import reachable_hosts
 from swarm.net.link import Link
 from swarm.net.pool import Pool
+from swarm.protocol.epochs import first_epoch, newer_epoch
 from swarm.protocol.welcome import Epoch
 from swarm.services.joining import Joining, JoinState
 from swarm.wire.limits import MAX_ADDRESSES
 from swarm.wire.messages.hello import Role
-
-_EPOCH_INFO: Final = b"fusion-swarm first dht epoch"
 
 _PORT_ATTEMPTS: Final = 8
 """How often a free port is looked for that both TCP and UDP have."""
@@ -52,6 +50,8 @@ class Entrance:
         self._discovery: Discovery | None = None
         self._joining: Joining | None = None
         self._started = clock.wall()
+        self._doors: frozenset[str] = frozenset()
+        """Addresses of the invite, and of members met in earlier runs."""
 
     @property
     def discovery(self) -> Discovery:
@@ -111,11 +111,11 @@ class Entrance:
         """
         pool, discovery, role = self._pool, self.discovery, self._config.role
         joining = self._joining = Joining(pool, discovery, role=role, clock=self._clock)
-        if role == "bootstrap":
-            self.take_epoch(Epoch(number=0, key=_first_epoch_key(pool.identity.door_key)))
+        self._doors = frozenset((*pool.identity.addresses, *remembered))
+        self._use(first_epoch(pool.identity.door_key))
         pool.addresses = self._addresses(())
         links = await self._knock(joining, remembered)
-        pool.addresses = self._addresses([link.accept.observed for link in links if link.accept.observed])
+        pool.addresses = self._addresses([seen for link in links if (seen := _observed(link))])
         tasks.create_task(discovery.run(), name="discovery")
         if links:
             await joining.discover([link.address for link in links], pool.addresses)
@@ -136,12 +136,17 @@ class Entrance:
         except FailureError:
             return ()
 
-    def take_epoch(self, epoch: Epoch) -> None:
-        """Use a DHT key that is newer than the one in use, and hand it on."""
+    def on_up(self, link: Link) -> None:
+        """A link is up: use the DHT key that it brings, where that counts, and hand it on."""
         known = self._pool.reception.epoch
-        if known is None or epoch.number > known.number:
-            self._pool.reception.epoch = epoch
-            self.discovery.set_epoch(epoch.number, epoch.key)
+        door = link.dialed and link.address in self._doors
+        newer = newer_epoch(known, link.accept, link.member, door=door) if known is not None else None
+        if newer is not None:
+            self._use(newer)
+
+    def _use(self, epoch: Epoch) -> None:
+        self._pool.reception.epoch = epoch
+        self.discovery.set_epoch(epoch.number, epoch.key)
 
     def look_soon(self) -> None:
         """Somebody left: look for other peers without waiting."""
@@ -161,6 +166,16 @@ class Entrance:
         return peer != self._pool.identity.peer and peer not in self._pool.links
 
 
-def _first_epoch_key(door_key: bytes) -> bytes:
-    """The DHT key before any rotation: the same for all bootstrap nodes of a swarm (decision D2)."""
-    return HKDF(algorithm=SHA256(), length=32, salt=None, info=_EPOCH_INFO).derive(door_key)
+def _observed(link: Link) -> str:
+    """Where the other side saw this node, if that is a number and it has the right to let people in.
+
+    It is published, and others call it, so it is not taken from just anybody.
+    """
+    observed = link.accept.observed
+    if not observed or not link.member.may(Right.ADMIT):
+        return ""
+    try:
+        ipaddress.ip_address(Address.parse(observed).host)
+    except (ValueError, MisuseError):
+        return ""
+    return observed

@@ -33,12 +33,22 @@ MOMENT_SECONDS: Final = 1.0
 MAX_KNOCKS: Final = 16
 """Addresses that are called at once when joining."""
 
+SHOWN_ERRORS: Final = 3
+"""Of so many addresses it is said what they answered."""
+
 FIRST_LOOKS: Final = 10
 """Looks for other peers in quick succession after joining: peers that start together find each other."""
 
 LOOK_SECONDS: Final = 1.0
 REST_SECONDS: Final = 15.0
 """Between looks, at first and later."""
+
+CALLS_AT_ONCE: Final = 16
+MOST_CALLS: Final = 64
+"""Peers that are called at the same time, and in one look: what the DHT says costs bounded effort."""
+
+CALL_SECONDS: Final = 10.0
+"""How long all addresses of one peer may take to answer."""
 
 MAX_PATIENCE: Final = 5
 """A peer that cannot be reached is called at every 2nd, 4th, and in the end every 32nd look."""
@@ -133,10 +143,18 @@ class Joining:
         looks = 0
         failed: dict[PeerId, int] = {}
         while True:
-            found = [record for record in await self._discovery.find() if wanted(record.peer)]
-            due = [record for record in found if looks % 2 ** failed.get(record.peer, 0) == 0]
+            found = {record.peer: record for record in await self._discovery.find() if wanted(record.peer)}
+            failed = {peer: times for peer, times in failed.items() if peer in found}
+            due = sorted(
+                (peer for peer in found if looks % 2 ** failed.get(peer, 0) == 0),
+                key=lambda peer: failed.get(peer, 0),
+            )
+            at_once = asyncio.Semaphore(CALLS_AT_ONCE)
             async with asyncio.TaskGroup() as group:
-                calls = {r.peer: group.create_task(self._meet(r.peer, r.addresses)) for r in due}
+                calls = {
+                    peer: group.create_task(self._meet(peer, found[peer].addresses, at_once))
+                    for peer in due[:MOST_CALLS]
+                }
             for peer, call in calls.items():
                 failed[peer] = 0 if call.result() else min(failed.get(peer, 0) + 1, MAX_PATIENCE)
             looks += 1
@@ -147,10 +165,11 @@ class Joining:
             except TimeoutError:
                 continue
 
-    async def _meet(self, peer: PeerId, addresses: Sequence[str]) -> bool:
+    async def _meet(self, peer: PeerId, addresses: Sequence[str], at_once: asyncio.Semaphore) -> bool:
         try:
-            await self._pool.dial(addresses, expect=peer)
-        except (UserError, RemoteError) as error:
+            async with at_once, asyncio.timeout(CALL_SECONDS):
+                await self._pool.dial(addresses, expect=peer)
+        except (UserError, RemoteError, TimeoutError) as error:
             _log.debug("a peer that was found cannot be linked", peer=peer, reason=str(error))
             return False
         return True
@@ -161,5 +180,6 @@ def _verdict(errors: Sequence[SwarmError]) -> SwarmError:
     refusals = [error for error in errors if isinstance(error, RemoteRefusalError)]
     if refusals:
         return refusals[0]
-    text = "; ".join(str(error) for error in errors)
-    return FailureError(f"no bootstrap node answers: {text}")
+    text = "; ".join(str(error) for error in errors[:SHOWN_ERRORS])
+    more = f"; and {len(errors) - SHOWN_ERRORS} more addresses" if len(errors) > SHOWN_ERRORS else ""
+    return FailureError(f"no bootstrap node answers: {text}{more}")

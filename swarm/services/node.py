@@ -25,7 +25,6 @@ from swarm.net.address import Address
 from swarm.net.link import Link
 from swarm.net.network import Network, SystemNetwork
 from swarm.net.pool import Handlers, Pool, PoolConfig
-from swarm.protocol.welcome import Epoch
 from swarm.services.archive import Archive
 from swarm.services.blocks import BlockExchange
 from swarm.services.boundary import job_boundary, job_of
@@ -38,6 +37,7 @@ from swarm.services.jobs import Jobs
 from swarm.services.members import Members, load_members, save_members
 from swarm.services.node_status import HeldStage, describe_node
 from swarm.services.renewal import keep_renewed
+from swarm.services.soft_state import SoftState
 from swarm.services.status.document import StatusDocument
 from swarm.services.status.source import CancelReport, ExportReport
 from swarm.services.story import Story
@@ -109,6 +109,7 @@ class Node(Handlers):
         self.config = config
         self.clock = clock
         self.story = Story(clock, _log)
+        self._state = SoftState(config.folder, self.story)
         self.since = clock.wall()
         self.tasks = asyncio.TaskGroup()
         self.members = Members(clock, known=load_members(config.folder))
@@ -134,7 +135,9 @@ class Node(Handlers):
         coordinator = (Coordinator(self, self.jobs, self.blocks),) if config.role == "peer" else ()
         made = extra(Services(context=self, jobs=self.jobs, blocks=self.blocks))
         self._services: tuple[Service, ...] = (self.jobs, *coordinator, *made)
-        self._archive = Archive(config.folder, jobs=self.jobs, blocks=self.blocks, tasks=self.tasks)
+        self._archive = Archive(
+            config.folder, jobs=self.jobs, blocks=self.blocks, state=self._state, tasks=self.tasks
+        )
         self.entrance = Entrance(
             self.pool,
             EntranceConfig(
@@ -184,8 +187,10 @@ class Node(Handlers):
         try:
             self._archive.close()
             await self.pool.aclose(reason)
+            await self._state.keep(
+                "the members met are", partial(save_members, self.config.folder, self.members.all())
+            )
             await self.entrance.aclose()
-            await asyncio.to_thread(save_members, self.config.folder, self.members.all())
         finally:
             try:
                 self.tasks.create_task(_stop(), name="stop")
@@ -214,6 +219,11 @@ class Node(Handlers):
     def held(self) -> tuple[HeldStage, ...]:
         """The stages that this peer holds; those of a peer that trains."""
         return ()
+
+    @property
+    def idle_since(self) -> float:
+        """Wall time since when it has held no stage."""
+        return self.since
 
     def status(self) -> StatusDocument:
         """The present status."""
@@ -272,11 +282,10 @@ class Node(Handlers):
     def on_up(self, link: Link) -> None:
         """A link is up."""
         self.members.on_up(link)
-        accept = link.accept
-        if accept.epoch_key:
-            self.entrance.take_epoch(Epoch(number=accept.epoch, key=accept.epoch_key))
-        if self.identity.admission and accept.admission == self.identity.admission:
-            self.tasks.create_task(self._save_identity(), name="save identity")
+        self.entrance.on_up(link)
+        if self.identity.admission and link.accept.admission == self.identity.admission:
+            save = partial(self.identity.save, self.config.folder)
+            self.tasks.create_task(self._keep("the admission is", save), name="save identity")
         role = "" if link.hello.role == "peer" else f" ({link.hello.role})"
         self.story.tell(
             "linked", f"linked with peer {short(link.peer)}{role} at {link.address}", peer=link.peer
@@ -311,7 +320,8 @@ class Node(Handlers):
 
     def on_admitted(self, member: Member) -> None:
         """A use of an invite was counted."""
-        self.tasks.create_task(asyncio.to_thread(self._ledger.save, self.config.folder / USES_FILE))
+        save = partial(self._ledger.save, self.config.folder / USES_FILE)
+        self.tasks.create_task(self._keep("the uses of invites are", save), name="save uses")
 
     def _dispatch(self, sender: PeerId, message: Message, payload: memoryview) -> None:
         """To the services. What a message of this node's own breaks is the fault of the job it is about."""
@@ -329,8 +339,8 @@ class Node(Handlers):
                 return
         _log.debug("a message that nobody here takes", peer=sender, message=type(message).__name__)
 
-    async def _save_identity(self) -> None:
-        await asyncio.to_thread(self.identity.save, self.config.folder)
+    async def _keep(self, what: str, write: Callable[[], None]) -> None:
+        await self._state.keep(what, write)
 
 
 async def _stop() -> None:

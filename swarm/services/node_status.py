@@ -154,9 +154,14 @@ def _job(job: Job, held: tuple[HeldStage, ...]) -> JobStatus:
         tokens_per_second=speed if running else None,
         eta=remaining / speed if running else None,
         replicas=job.replicas,
-        stages=_stages(job, job.plan, held) if job.plan is not None else (),
+        stages=_stages(job, job.plan, held) if _is_placed(job) and job.plan is not None else (),
         curve=job.curve.points,
     )
+
+
+def _is_placed(job: Job) -> bool:
+    """Whether its stages are somewhere: those of a job that did not get to its end are let go."""
+    return job.state not in {"failed", "cancelled"}
 
 
 def _plan(job: Job, held: tuple[HeldStage, ...]) -> PlanStatus | None:
@@ -209,7 +214,7 @@ def _waiting(node: "Node", held: tuple[HeldStage, ...]) -> WaitingStatus | None:
             reason = f"stage {stage.stage + 1} waits for {stage.pipeline.waiting}"
             return WaitingStatus(reason=reason, job=stage.job, since=since, until=None)
     if node.config.role == "peer" and not held:
-        return WaitingStatus(reason="a job that needs this peer", job="", since=node.since, until=None)
+        return WaitingStatus(reason="a job that needs this peer", job="", since=node.idle_since, until=None)
     return None
 
 

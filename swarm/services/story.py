@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from swarm.clock import Clock
-from swarm.ids import PeerId
+from swarm.ids import PeerId, short
 from swarm.log import Log
 
 KEPT: Final = 200
@@ -36,11 +36,11 @@ class Story:
         """Hear of every event as it is told."""
 
     def tell(self, kind: Kind, sentence: str, *, peer: PeerId | None = None) -> None:
-        """Add an event and log it."""
+        """Add an event and log it; the peer as a field where the sentence does not name it already."""
         event = Happening(wall=self._clock.wall(), kind=kind, sentence=sentence, peer=peer or "")
         self._events.append(event)
         level = self._log.warning if kind in {"trouble", "refused"} else self._log.info
-        level(sentence, **({"peer": peer} if peer else {}))
+        level(sentence, **({"peer": peer} if peer and short(peer) not in sentence else {}))
         for listener in self.listeners:
             listener(event)
 

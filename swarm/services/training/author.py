@@ -1,6 +1,7 @@
 """Publishing a job: capture, blocks, a coordinator, the signed manifest (decisions D4, D9, D11)."""
 
 import asyncio
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -76,18 +77,22 @@ class Author(Service):
         return self._jobs.publish(manifest)
 
     async def _find_coordinator(self, patience: float) -> PeerId:
-        """A peer that offers memory: the one that offers most, the lowest id among equals."""
+        """Any peer that offers memory, by lot.
+
+        How much it claims plays no part: a claim may lower what a peer is given, never raise it (decision
+        D6), and whoever coordinates can hold up the job. Nobody can arrange for the lot to fall on it.
+        """
         try:
             async with asyncio.timeout(patience or None):
                 while True:
                     self._came.clear()
-                    offers = {
-                        peer: link.hello.capabilities.memory
+                    offering = [
+                        peer
                         for peer, link in self._context.links.items()
                         if link.hello.role == "peer" and link.hello.capabilities.memory > 0
-                    }
-                    if offers:
-                        return min(offers, key=lambda peer: (-offers[peer], peer))
+                    ]
+                    if offering:
+                        return secrets.choice(offering)
                     self._context.story.tell("job", "waiting for a peer that offers memory")
                     await self._came.wait()
         except TimeoutError:

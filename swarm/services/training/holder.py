@@ -88,6 +88,8 @@ class Holder(Service):
         self._jobs = jobs
         self._blocks = blocks
         self._device = device
+        self.idle_since = 0.0
+        """Wall time at which the last stage was let go; 0 where there was none."""
         self._held: dict[Place, _Held] = {}
         jobs.on_job.append(self._offer)
         jobs.on_change.append(self._changed)
@@ -323,4 +325,6 @@ class Holder(Service):
             held = self._held.pop(place)
             if held.task is not None:
                 held.task.cancel()
+        if places:
+            self.idle_since = self._context.clock.wall()
         return len(places)

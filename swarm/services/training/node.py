@@ -82,6 +82,11 @@ class TrainingNode(Node):
         """The stages that this peer holds."""
         return self._holder.stages() if self._holder is not None else ()
 
+    @property
+    def idle_since(self) -> float:
+        """Wall time since when it has held no stage."""
+        return max(self.since, self._holder.idle_since if self._holder is not None else 0.0)
+
     async def __aenter__(self) -> Self:
         try:
             if self._holder is not None:
