@@ -15,8 +15,9 @@ from swarm.services.job import Job
 from swarm.services.job_blocks import JobBlocks
 from swarm.wire.messages.pipeline import Phase
 
-AHEAD: Final = 2
-"""Steps whose blocks are fetched before they are needed."""
+AHEAD_STEPS: Final = 2
+AHEAD_MICRO_BATCHES: Final = 64
+"""How far ahead blocks are fetched before they are needed: so many steps, but no more micro-batches."""
 
 
 class Samples:
@@ -30,6 +31,9 @@ class Samples:
         self._readers: dict[Phase, Reader] = {"train": Reader(manifest.dataset, store)}
         if manifest.held_out is not None:
             self._readers["evaluate"] = Reader(manifest.held_out, store)
+        self._ahead = min(AHEAD_STEPS * manifest.micro_batches, AHEAD_MICRO_BATCHES)
+        self._wanted = 0
+        """Micro-batches, from the first of the run on, whose blocks have been asked for."""
 
     async def read(self, phase: Phase, step: int, micro_batch: int) -> dict[int, Array]:
         """The items of one micro-batch by field, each (micro_batch_size, ...).
@@ -39,7 +43,8 @@ class Samples:
         fields = self._fields[phase]
         if not fields:
             return {}
-        reader, chosen = self._readers[phase], self._indices(phase, step, micro_batch)
+        loop, reader = asyncio.get_running_loop(), self._readers[phase]
+        chosen = await loop.run_in_executor(None, self._indices, phase, step, micro_batch)
 
         def read() -> dict[int, Array] | None:
             found = {field: reader.read(field, chosen) for field in fields}
@@ -49,24 +54,28 @@ class Samples:
                 else {field: item for field, item in found.items() if item is not None}
             )
 
-        if phase == "train" and micro_batch == 0:
-            self._prefetch(step)
+        if phase == "train":
+            later = await loop.run_in_executor(None, self._later, step, micro_batch)
+            self._blocks.exchange.prefetch(later, sources=self._blocks.sources(self._job))
         names = reader.blocks_for(fields, chosen)
         if all(self._blocks.exchange.store.has(name) for name in names):
-            found = await asyncio.get_running_loop().run_in_executor(None, read)
+            found = await loop.run_in_executor(None, read)
             if found is not None:
                 return found
         sources = self._blocks.sources(self._job)
         return await self._blocks.exchange.obtain(names, read, sources=sources)
 
-    def _prefetch(self, step: int) -> None:
+    def _later(self, step: int, micro_batch: int) -> list[Digest]:
+        """The blocks of the micro-batches that come within reach now; in the executor, since it computes."""
         manifest, reader = self._job.manifest, self._readers["train"]
+        at = step * manifest.micro_batches + micro_batch
+        end = min(at + 1 + self._ahead, manifest.steps * manifest.micro_batches)
         wanted: dict[Digest, None] = {}
-        for later in range(step + 1, min(step + 1 + AHEAD, manifest.steps)):
-            for micro_batch in range(manifest.micro_batches):
-                chosen = self._indices("train", later, micro_batch)
-                wanted.update(dict.fromkeys(reader.blocks_for(self._fields["train"], chosen)))
-        self._blocks.exchange.prefetch(wanted, sources=self._blocks.sources(self._job))
+        for position in range(max(self._wanted, at + 1), end):
+            chosen = self._indices("train", *divmod(position, manifest.micro_batches))
+            wanted.update(dict.fromkeys(reader.blocks_for(self._fields["train"], chosen)))
+        self._wanted = max(self._wanted, end)
+        return list(wanted)
 
     def _indices(self, phase: Phase, step: int, micro_batch: int) -> NDArray[np.int64]:
         manifest = self._job.manifest
