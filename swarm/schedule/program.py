@@ -51,14 +51,18 @@ def interval_objective(table: StageTable, chain: Chain, *, bound: float) -> Obje
 
 
 def traffic_objective(table: StageTable, chain: Chain, *, bound: float) -> Objective:
-    """Traffic, then evenness: a small cost for the squares of the stages' seconds."""
+    """Traffic, then evenness: a small cost for the squares of the stages' seconds.
+
+    A boundary costs as much as the least even stage, even where nothing crosses it (operators on inputs, or
+    without any): a stage that makes nothing faster is one more peer that can leave.
+    """
     links = Links(table, chain)
     costs = links.all_traffic(0, slice(0, chain.peers))
     balance = _BALANCE * float(costs[costs > 0].min(initial=1.0))
 
     def link(peer: int, later: slice) -> Floats:
         fits = links.all_seconds(peer, later) <= bound
-        return np.where(fits, links.all_traffic(peer, later), math.inf)
+        return np.where(fits, links.all_traffic(peer, later) + balance, math.inf)
 
     def stage(seconds: Floats) -> Floats:
         return balance * np.square(seconds / bound)

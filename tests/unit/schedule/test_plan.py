@@ -179,3 +179,18 @@ def test_more_peers_than_a_plan_considers_are_cut_to_those_with_most_memory(sket
     plan = make_plan(JOB, work, crowd)
     lowest = sorted(crowd, key=lambda peer: peer.memory)[:40]
     assert not {peer.peer for peer in lowest} & {stage.holder for stage in plan.stages}
+
+
+@pytest.mark.parametrize("peers", [3, 4])
+def test_a_stage_that_makes_nothing_faster_is_not_given_to_anybody(sketch, sgd: Optimizer, peers: int):
+    """Operators on inputs alone cost nothing to part from the rest, and two layers keep two peers busy."""
+    tokens = sketch.leaf("input", 8, 64)
+    ready = sketch.op("mul.Tensor", [tokens, "2"], 8, 64, trained=False)
+    again = sketch.op("mul.Tensor", [tokens, "3"], 8, 64, trained=False)
+    h = sketch.op("linear.default", [tokens, sketch.leaf("parameter", 64, 64)], 8, 64)
+    h = sketch.op("linear.default", [h, sketch.leaf("parameter", 64, 64)], 8, 64)
+    sketch.op("sum.default", [h])
+    assert ready != again
+    offers = [offer(name, 10**7) for name in "abcd"[:peers]]
+    plan = make_plan(JOB, workload(sketch.graph(), sgd), offers)
+    assert len(plan.stages) == 2
