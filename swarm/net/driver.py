@@ -2,6 +2,10 @@
 
 It works inside the event loop's callbacks, not in a task that they wake: what arrives is decrypted where it
 belongs while it is in the processor's cache, nothing piles up, and no task is switched for each read.
+
+A link gets one slice of each iteration of the loop, in bytes and in work, whatever wakes it: some loops
+read a socket many times in one iteration, and a small message may cost far more than its bytes. What is left
+waits in the channel, which stops reading the socket where that is much.
 """
 
 import asyncio
@@ -32,6 +36,10 @@ from swarm.protocol.session_events import (
 
 TURN_BYTES: Final = 4 * 1024 * 1024
 """Bytes that one link moves each way before the others have their turn."""
+TURN_READS: Final = 1024
+"""Pieces that one link receives before the others have their turn: a few microseconds each."""
+READS_PER_ERRAND: Final = 32
+"""What an errand counts for beside them: a dear one takes a millisecond."""
 FLUSH_SECONDS: Final = 2.0
 """How long the last words of a link may take."""
 
@@ -52,8 +60,14 @@ class Driver:
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._turning = False
+        self._received = 0
+        """Bytes received in this iteration of the loop."""
+        self._reads = 0
+        """Pieces that they came in, and what their errands count for."""
         self._ended = False
         self._soon: asyncio.Handle | None = None
+        self._next: asyncio.Handle | None = None
+        """Begins the next slice; there is one where something was received in this one."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
         self._unsent_limit = 0
@@ -75,14 +89,31 @@ class Driver:
         if not self._turning and self._soon is None:
             self._soon = self._loop.call_soon(self._turn)
 
-    def _feed(self, event: Event) -> None:
+    def _feed(self, event: Event) -> int:
+        """Perform what the session answers; returns how many errands that were."""
+        errands = 0
         for action in self._session.handle(event, now=self._clock.elapsed()):
             if isinstance(action, Write):
                 self._channel.send(action.head, action.body)
             elif isinstance(action, Ended):
                 self._ended = True
             else:
+                errands += 1
                 self._perform(action)
+        return errands
+
+    @property
+    def _spent(self) -> bool:
+        """Whether no more is received in this iteration of the loop."""
+        return self._received >= TURN_BYTES or self._reads >= TURN_READS
+
+    def _begin_slice(self) -> None:
+        """Another iteration of the loop has begun."""
+        was_spent = self._spent
+        self._received = self._reads = 0
+        self._next = None
+        if was_spent:
+            self._turn()
 
     def _turn(self) -> None:
         """Move what can be moved now. The link boundary: what a service raises ends the owner's tasks."""
@@ -93,10 +124,10 @@ class Driver:
             self._soon.cancel()
             self._soon = None
         try:
-            busy = self._pull()
+            self._pull()
             if self._clock.elapsed() >= self._session.deadline:
                 self._feed(Tick())
-            busy |= self._push()
+            busy = self._push()
             self._arm()
         except Exception as error:  # noqa: BLE001 - the link boundary: `run` raises it
             self._over.set_exception(error)
@@ -108,19 +139,19 @@ class Driver:
         elif busy:
             self._soon = self._loop.call_soon(self._turn)
 
-    def _pull(self) -> bool:
-        """Receive what is there; returns whether more may be."""
+    def _pull(self) -> None:
+        """Receive what is there, as far as the slice goes."""
         channel, session = self._channel, self._session
-        moved = 0
-        while moved < TURN_BYTES and not self._ended:
+        while not self._spent and not self._ended:
             count = channel.receive_into(session.reading)
             if not count:
                 if channel.ended is not None:
                     self._feed(_lost(channel.ended))
-                return False
-            moved += count
-            self._feed(Received(count))
-        return not self._ended
+                return
+            if self._next is None:
+                self._next = self._loop.call_soon(self._begin_slice)
+            self._received += count
+            self._reads += 1 + READS_PER_ERRAND * self._feed(Received(count))
 
     def _push(self) -> bool:
         """Send while the channel takes more; returns whether more could go at once."""
@@ -152,7 +183,7 @@ class Driver:
 
     def _release(self) -> None:
         """Leave nothing behind, however ``run`` ended."""
-        for handle in (self._timer, self._soon):
+        for handle in (self._timer, self._soon, self._next):
             if handle is not None:
                 handle.cancel()
         if not self._over.done():

@@ -29,6 +29,7 @@ from swarm.protocol.session_events import (
     Up,
     Withdraw,
 )
+from swarm.protocol.strikes import Strikes
 from swarm.wire.frames import Buffer, CloseCode
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.hello import Accept, Hello
@@ -136,6 +137,8 @@ class Link:
         self._channel = channel
         self._session = session
         self._owner = owner
+        self._clock = clock
+        self._strikes = Strikes(now=clock.elapsed())
         self._driver = Driver(channel, session, clock=clock, perform=self._perform)
         self._sendings: dict[int, Sending] = {}
         self._last_key = 0
@@ -181,6 +184,11 @@ class Link:
         if self._sendings.pop(sending.key, None) is not None:
             self.feed(Withdraw(sending.key))
             sending.settle(LinkLostError("the sending was cancelled"))
+
+    def charge(self, what: str) -> None:
+        """The other side did ``what`` in vain. Raises RemoteProtocolError where it has done so too often."""
+        if self._strikes.add(now=self._clock.elapsed()):
+            raise RemoteProtocolError(f"once too often, {what}")
 
     def probe(self) -> None:
         """Ask the other side for a sign of life."""

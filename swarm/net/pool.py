@@ -74,7 +74,9 @@ class Handlers(Protocol):
 
         Nothing is taken unless somebody asks for it.
         """
-        return f"nobody here takes a {type(message).__name__}"
+        unwanted = f"nobody here takes a {type(message).__name__}"
+        link.charge(unwanted)
+        return unwanted
 
     def on_admitted(self, member: Member) -> None:
         """The ledger of uses has changed: ``member`` was let in, here or elsewhere. Save it."""

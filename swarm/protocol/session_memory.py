@@ -17,12 +17,6 @@ def allocate(size: int) -> memoryview:
     if not hasattr(mmap, "MAP_PRIVATE"):
         return memoryview(mmap.mmap(-1, size))  # Windows
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_NOHUGEPAGE"):
-        memory.madvise(mmap.MADV_NOHUGEPAGE)  # one byte must not cost 2 MiB
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)  # 2 MiB a page fault instead of 4 KiB: ten times as fast (tried)
     return memoryview(memory)
-
-
-def fill_soon(memory: memoryview) -> None:
-    """``memory`` will be filled: 2 MiB a page fault instead of 4 KiB, which is ten times as fast (tried)."""
-    if isinstance(memory.obj, mmap.mmap) and hasattr(mmap, "MADV_HUGEPAGE"):
-        memory.obj.madvise(mmap.MADV_HUGEPAGE)

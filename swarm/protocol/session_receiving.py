@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from swarm.errors import LocalError, RemoteProtocolError
 from swarm.protocol.session_budget import LinkMemory
-from swarm.protocol.session_memory import MAPPED_BYTES, allocate, fill_soon
+from swarm.protocol.session_memory import MAPPED_BYTES, allocate
 from swarm.wire.frames import HEADER_BYTES, Header, Kind, decode_header, decode_open
 from swarm.wire.limits import (
     INITIAL_CREDIT_BYTES,
@@ -26,6 +26,9 @@ from swarm.wire.messages.registry import decode_message
 
 RECEIVE_WINDOW_BYTES: Final = 64 * MIB
 """Credit that a stream is kept at: the bytes under way at 10 Gbit/s over 50 ms."""
+FIRST_BYTES: Final = 256 * 1024
+"""Memory that a payload gets at first. Once it is full the rest is believed to come, and gets its memory, in
+large pages; those bytes are copied."""
 SCRATCH_BYTES: Final = 16 * 1024
 """Bytes of unwanted payload that are read at a time."""
 STANDSTILL_LOOKS: Final = 12
@@ -277,13 +280,15 @@ class Inbox:
             self.reading = self._scratch[: self._left]
             return
         if payload.data is None:
-            payload.data = allocate(payload.size)
+            payload.data = allocate(min(payload.size, FIRST_BYTES))
+        elif payload.received == len(payload.data):
+            whole = allocate(payload.size)
+            whole[: payload.received] = payload.data
+            payload.data = whole
         self.reading = payload.data[payload.received : payload.received + self._left]
 
     def _data(self, header: Header, count: int) -> Arrival | None:
         payload = self._streams[header.stream]
-        if payload.received < INITIAL_CREDIT_BYTES <= payload.received + count and payload.data is not None:
-            fill_soon(payload.data)
         payload.received += count
         self.payload_received += count
         self._left -= count

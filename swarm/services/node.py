@@ -338,6 +338,9 @@ class Node(Handlers):
             if service.handle(sender, message, payload):
                 return
         _log.debug("a message that nobody here takes", peer=sender, message=type(message).__name__)
+        link = self.links.get(sender)
+        if link is not None:
+            link.charge(f"nobody here takes a {type(message).__name__}")
 
     async def _keep(self, what: str, write: Callable[[], None]) -> None:
         await self._state.keep(what, write)

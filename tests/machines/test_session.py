@@ -89,6 +89,7 @@ class TwoSessions(RuleBasedStateMachine):
             mock.patch.object(session_receiving, "INITIAL_CREDIT_BYTES", CREDIT),
             mock.patch.object(session_receiving, "RECEIVE_WINDOW_BYTES", WINDOW),
             mock.patch.object(session_receiving, "SCRATCH_BYTES", 100),
+            mock.patch.object(session_receiving, "FIRST_BYTES", 500),
             mock.patch.object(session_sending, "STREAMS_AT_ONCE", STREAMS),
             mock.patch.object(session_receiving, "MAX_OPEN_STREAMS", STREAMS),
             mock.patch.object(session_receiving, "MAPPED_BYTES", CREDIT),

@@ -7,9 +7,9 @@ import pytest
 
 from swarm.errors import LinkLostError, RemoteError, RemoteRefusalError
 from swarm.net.address import Address
-from swarm.net.driver import TURN_BYTES, Driver
+from swarm.net.driver import READS_PER_ERRAND, TURN_BYTES, TURN_READS, Driver
 from swarm.protocol.session import Session
-from swarm.protocol.session_events import Action, Close, Deliver, Down, Judge, Post, Up, Welcome
+from swarm.protocol.session_events import Abandon, Action, Close, Deliver, Down, Judge, Post, Up, Welcome
 from swarm.testing.clock import ManualClock
 from swarm.testing.hellos import plain_accept, plain_hello
 from swarm.testing.loop import run_on_manual_clock
@@ -17,6 +17,7 @@ from swarm.wire import frames
 from swarm.wire.frames import Buffer, CloseCode
 from swarm.wire.messages.blocks import BlockMissing, BlockReply
 from swarm.wire.messages.coordination import StageFailed
+from swarm.wire.messages.registry import encode_message
 
 RISING = frames.message_frame(plain_hello()) + frames.message_frame(plain_accept())
 
@@ -132,16 +133,67 @@ def test_it_waits_while_the_channel_takes_nothing() -> None:
 
 def test_it_gives_others_their_turn_while_bytes_never_end() -> None:
     async def scene(stage: Stage, clock: ManualClock, _: "asyncio.Task[None]") -> None:
+        unwanted = frames.open_frame(2, BlockReply.NUMBER, encode_message(BlockReply(request=1)), 2**24)
+        stage.channel.come(unwanted)
+        stage.driver.feed(Abandon(2, "no"))
+        stage.channel.endless = frames.data_header(2, 250_000) + bytes(250_000)
+        stage.session._traffic.inbox._streams[2].granted = 2**24
+        stage.channel.wake()
+        for _turn in range(2):
+            before = stage.session.statistics().bytes_received
+            for _wake in range(5):
+                stage.channel.wake()  # as a loop does that reads a socket several times in one iteration
+            assert stage.session.statistics().bytes_received == before
+            await asyncio.sleep(0)
+            moved = stage.session.statistics().bytes_received - before
+            assert TURN_BYTES <= moved < TURN_BYTES + 250_000
+        stage.channel.endless = b""
+        stage.channel.incoming.clear()
+
+    play(scene)
+
+
+def test_it_gives_others_their_turn_while_messages_never_end() -> None:
+    async def scene(stage: Stage, clock: ManualClock, _: "asyncio.Task[None]") -> None:
         stage.channel.endless = frames.message_frame(
             StageFailed(job="a" * 52, generation=1, stage=0, sentence="x" * 1000)
         )
-        stage.channel.wake()
+        messages = -(-TURN_READS // (READS_PER_ERRAND + 2))  # a header and a body
+        for turn in range(1, 5):
+            for _wake in range(5):
+                stage.channel.wake()
+            delivered = [action for action in stage.actions if isinstance(action, Deliver)]
+            assert len(delivered) == turn * messages
+            await asyncio.sleep(0)
+        stage.channel.endless = b""
+
+    play(scene)
+
+
+def test_it_gives_others_their_turn_while_frames_come_that_cause_nothing() -> None:
+    async def scene(stage: Stage, clock: ManualClock, _: "asyncio.Task[None]") -> None:
+        stage.channel.endless = frames.pong_frame(bytes(8))
         for _turn in range(3):
             before = stage.session.statistics().bytes_received
-            await asyncio.sleep(0)
+            stage.channel.wake()
             moved = stage.session.statistics().bytes_received - before
-            assert TURN_BYTES <= moved < 2 * TURN_BYTES
+            assert moved == len(stage.channel.endless) * TURN_READS // 2
+            await asyncio.sleep(0)
+            stage.channel.endless = b""
+            stage.channel.incoming.clear()
+            await asyncio.sleep(0)
+            stage.channel.endless = frames.pong_frame(bytes(8))
         stage.channel.endless = b""
+
+    play(scene)
+
+
+def test_what_it_posts_itself_costs_nothing_of_its_slice() -> None:
+    async def scene(stage: Stage, clock: ManualClock, _: "asyncio.Task[None]") -> None:
+        for key in range(1, 10 * TURN_READS // READS_PER_ERRAND):
+            stage.driver.feed(Post(key, BlockMissing(request=key), memoryview(b"")))
+        stage.channel.come(frames.message_frame(BlockMissing(request=1)))
+        assert isinstance(stage.actions[2], Deliver)
 
     play(scene)
 

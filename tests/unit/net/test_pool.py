@@ -21,6 +21,7 @@ from swarm.identity.uses import UseLedger
 from swarm.net.link import Link
 from swarm.net.memory import MemoryNetwork
 from swarm.net.pool import Handlers, Pool
+from swarm.protocol.strikes import MAX_STRIKES
 from swarm.protocol.welcome import Epoch
 from swarm.testing.clock import ManualClock
 from swarm.testing.loop import run_on_manual_clock
@@ -548,6 +549,19 @@ async def test_payloads_that_nobody_asked_for_are_refused(world: World) -> None:
         refused = link.post(BlockReply(request=1), bytes(16_000_000))
         with pytest.raises(RemoteRefusalError, match="nobody here takes a BlockReply"):
             await refused.wait()
+
+
+@scene
+async def test_who_does_too_much_in_vain_is_dropped(world: World) -> None:
+    alice = world.pools.pool(world.network.host("alice"), handlers=Plain())
+    async with alice, world.pool("bob") as bob:
+        link = await bob.dial([ALICE])
+        for number in range(MAX_STRIKES + 1):
+            link.post(BlockReply(request=number), b"x")
+        await world.recorders["bob"].until(lambda r: bool(r.downs))
+        (reason,) = [reason for _, reason in world.recorders["bob"].downs]
+        wrong = "once too often, nobody here takes a BlockReply"
+        assert reason == f"says that this peer broke the protocol: {wrong}"
 
 
 class Plain(Handlers):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from swarm.protocol import session_receiving
 from swarm.protocol.session_budget import CONTROL_BUDGET_BYTES, Budget, NodeMemory
 from swarm.protocol.session_events import Deliver, Down, Post, Tick, Unwanted
 from swarm.protocol.session_memory import MAPPED_BYTES
@@ -134,6 +135,19 @@ def test_streams_that_only_begin_are_refused_where_others_would_have_no_room() -
     other = memory.link()
     assert other.begun.take(6 * MIB)
     assert other.granted.take(19 * MIB)
+
+
+def test_a_byte_in_each_of_many_streams_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    monkeypatch.setattr(
+        session_receiving, "allocate", lambda size: taken.append(size) or memoryview(bytearray(size))
+    )
+    pair = risen(NodeMemory())
+    body = encode_message(BlockReply(request=1))
+    for stream in range(1, 101, 2):
+        opened = frames.open_frame(stream, BlockReply.NUMBER, body, 16 * MIB)
+        pair.far.receive(opened + frames.data_header(stream, 1) + b"x", 0.0)
+    assert taken == [session_receiving.FIRST_BYTES] * 50
 
 
 # What the other side does not read.

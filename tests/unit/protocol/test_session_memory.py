@@ -3,7 +3,7 @@
 import psutil
 import pytest
 
-from swarm.protocol.session_memory import MAPPED_BYTES, allocate, fill_soon
+from swarm.protocol.session_memory import MAPPED_BYTES, allocate
 from swarm.wire.limits import GIB, MIB
 
 
@@ -23,17 +23,3 @@ def test_announcing_much_costs_little_until_it_comes() -> None:
     memory = allocate(GIB)
     memory[5] = 1
     assert process.memory_info().rss - before < 16 * MIB
-
-
-@pytest.mark.parametrize("filled", [False, True])
-def test_a_byte_in_each_of_many_costs_a_page_and_what_is_filled_soon_costs_no_copy(filled: bool) -> None:
-    process = psutil.Process()
-    before = process.memory_info().rss
-    memories = [allocate(2 * MAPPED_BYTES) for _ in range(100)]
-    for memory in memories:
-        memory[MAPPED_BYTES] = 1
-    assert process.memory_info().rss - before < 16 * MIB
-    if filled:
-        fill_soon(memories[0])
-        memories[0][:] = bytes([7]) * (2 * MAPPED_BYTES)
-        assert memories[0][-1] == 7
