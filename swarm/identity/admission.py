@@ -24,7 +24,9 @@ GRACE_SECONDS: Final = 60
 SKEW_SECONDS: Final = 600
 """How far an admission may be dated ahead of our clock; links with a larger difference are refused anyway."""
 
-_ShortId = Annotated[str, Meta(min_length=SHORT_ID_LENGTH, max_length=SHORT_ID_LENGTH, pattern="^[a-z2-7]+$")]
+_ShortId = Annotated[
+    str, Meta(min_length=SHORT_ID_LENGTH, max_length=SHORT_ID_LENGTH, pattern=r"\A[a-z2-7]+\Z")
+]
 
 
 class _Record(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):

@@ -15,6 +15,8 @@ from swarm.net.network import Network
 from swarm.net.tls import TlsChannel
 from swarm.protocol.session import HELLO_SECONDS
 
+FIRST_BYTE_SECONDS: Final = 5.0
+"""How long one who calls may take to say something: with the connection its first words are under way."""
 LAST_WORDS_SECONDS: Final = 1.0
 """How long a failed handshake may take to tell the other side why."""
 
@@ -43,11 +45,17 @@ async def shake_hands(channel: TlsChannel) -> None:
     A channel that failed has told the other side why, and is closed.
     """
     try:
+        if not channel.dialed:
+            async with asyncio.timeout(FIRST_BYTE_SECONDS):
+                await channel.wait_heard()
         async with asyncio.timeout(HELLO_SECONDS):
             await channel.handshake()
     except TimeoutError:
+        did = f"finish the TLS handshake within {HELLO_SECONDS:.0f} s"
+        if not channel.dialed and not channel.heard:
+            did = f"say anything within {FIRST_BYTE_SECONDS:.0f} s"
         await channel.aclose(0.0)
-        raise RemoteTimeoutError(f"did not finish the TLS handshake within {HELLO_SECONDS:.0f} s") from None
+        raise RemoteTimeoutError(f"did not {did}") from None
     except RemoteError:
         await channel.aclose(LAST_WORDS_SECONDS)
         raise

@@ -1,9 +1,34 @@
-"""How many incoming connections may be unfinished at a time: strangers cost bounded memory and time."""
+"""How many incoming connections may be unfinished at a time: strangers cost bounded memory and time.
 
-from collections import Counter
+Who comes when all places are taken gets that of the one who has waited longest without a word, else that of
+one who has been at it for longer than honest callers take: silence does not shut anybody out.
+"""
+
+from typing import Final, Protocol
 
 from swarm.net.address import Address
 from swarm.wire.limits import MAX_HANDSHAKES, MAX_HANDSHAKES_PER_ADDRESS
+
+GRACE_SECONDS: Final = 3.0
+"""How long one who talks keeps its place: a handshake and the hellos take three round trips."""
+
+
+class Caller(Protocol):
+    """An incoming connection."""
+
+    @property
+    def remote(self) -> Address:
+        """Where it comes from."""
+        ...
+
+    @property
+    def heard(self) -> bool:
+        """Whether a byte has come from there."""
+        ...
+
+    def abort(self) -> None:
+        """End it at once."""
+        ...
 
 
 class Handshakes:
@@ -14,39 +39,54 @@ class Handshakes:
     ) -> None:
         self._limit = limit
         self._limit_per_address = limit_per_address
-        self._open: Counter[str] = Counter()
+        self._open: dict[Handshake, None] = {}
 
     def __len__(self) -> int:
         """How many are unfinished now."""
-        return self._open.total()
+        return len(self._open)
 
-    def begin(self, remote: Address) -> "Handshake | None":
-        """One more from ``remote``, which counts until it is finished; None where that is one too many."""
-        origin = remote.neighbourhood
-        crowded = self._open[origin] >= self._limit_per_address and not remote.is_loopback
-        if len(self) >= self._limit or crowded:
+    def begin(self, caller: Caller, *, now: float) -> "Handshake | None":
+        """One more, which counts until it is finished; None where there is no place for it."""
+        origin = caller.remote.neighbourhood
+        neighbours = [one for one in self._open if one.origin == origin]
+        rivals = None
+        if len(neighbours) >= self._limit_per_address and not caller.remote.is_loopback:
+            rivals = neighbours
+        elif len(self) >= self._limit:
+            rivals = list(self._open)
+        if rivals is not None and not _evict(rivals, now):
             return None
-        self._open[origin] += 1
-        return Handshake(self, origin)
+        handshake = Handshake(self, caller, origin=origin, began=now)
+        self._open[handshake] = None
+        return handshake
 
-    def finish(self, origin: str) -> None:
-        """One from ``origin`` is finished; called by :class:`Handshake`."""
-        self._open[origin] -= 1
-        if not self._open[origin]:
-            del self._open[origin]
+    def forget(self, handshake: "Handshake") -> None:
+        """One is finished; called by :class:`Handshake`."""
+        self._open.pop(handshake, None)
 
 
 class Handshake:
     """One incoming connection that is not a link yet."""
 
-    __slots__ = ("_counts", "_origin")
+    __slots__ = ("_counts", "began", "caller", "origin")
 
-    def __init__(self, counts: Handshakes, origin: str) -> None:
-        self._counts: Handshakes | None = counts
-        self._origin = origin
+    def __init__(self, counts: Handshakes, caller: Caller, *, origin: str, began: float) -> None:
+        self._counts = counts
+        self.caller = caller
+        self.origin = origin
+        self.began = began
 
     def finish(self) -> None:
         """Its link is up, or it has ended; may be said twice."""
-        counts, self._counts = self._counts, None
-        if counts is not None:
-            counts.finish(self._origin)
+        self._counts.forget(self)
+
+
+def _evict(rivals: list[Handshake], now: float) -> bool:
+    """Take the place of one of ``rivals``, who are sorted by age; False where all may stay."""
+    silent = [one for one in rivals if not one.caller.heard]
+    slow = [one for one in rivals if now - one.began > GRACE_SECONDS]
+    for one in (silent or slow)[:1]:
+        one.finish()
+        one.caller.abort()
+        return True
+    return False

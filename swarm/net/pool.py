@@ -248,7 +248,7 @@ class Pool:
 
     async def _welcome(self, channel: TlsChannel) -> None:
         """Shake hands with whoever called, and carry the link that comes of it."""
-        handshake = self._handshakes.begin(channel.remote)
+        handshake = self._handshakes.begin(channel, now=self._clock.elapsed())
         if handshake is None:
             await channel.aclose(0.0)
             return

@@ -90,6 +90,8 @@ class TlsChannel(asyncio.BufferedProtocol):
         self._paused_writing = False
         self._lingered = 0
         self._lingering = False
+        self.heard = False
+        """Whether a byte has come."""
 
     # The asyncio protocol.
 
@@ -108,6 +110,7 @@ class TlsChannel(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes came from the socket."""
+        self.heard = True
         if self._lingering:
             self._lingered += nbytes
             if self._lingered > LINGER_BYTES:
@@ -177,6 +180,11 @@ class TlsChannel(asyncio.BufferedProtocol):
     def unsent(self) -> int:
         """Encrypted bytes that wait for the socket."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    async def wait_heard(self) -> None:
+        """Return when a byte has come, or none can come any more. Has no deadline itself."""
+        while not self.heard and self._lost is None:
+            await self._changed()
 
     async def handshake(self) -> None:
         """Do the TLS handshake; raises a RemoteError with a sentence. Has no deadline itself.

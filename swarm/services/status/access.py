@@ -11,11 +11,14 @@ import base64
 import binascii
 import hmac
 import ipaddress
+import re
 from typing import Final
 
 from msgspec import Struct
 
 CONTROL_PREFIX: Final = "/control/"
+
+_HOST: Final = re.compile(r"\A(?P<name>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?\Z")
 
 
 class Access(Struct, frozen=True, kw_only=True):
@@ -66,10 +69,12 @@ def judge_request(access: Access, *, path: str, host: str, authorization: str) -
 
 
 def _host_name(host: str) -> str:
-    """The name in a ``Host`` header, without the port: a forwarded port may differ from the bound one."""
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.partition(":")[0]
+    """The name in a ``Host`` header, without the port: a forwarded port may differ from the bound one.
+
+    Empty for what is no host and port at all (RFC 9110, section 7.2).
+    """
+    match = _HOST.match(host)
+    return match["name"] if match is not None else ""
 
 
 def _basic_password(scheme: str, credentials: str) -> str:

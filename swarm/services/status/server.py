@@ -3,9 +3,10 @@
 The server is an auxiliary service: a fault in an answer becomes status 500 and a log line, never more.
 """
 
+import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
@@ -14,6 +15,7 @@ from aiohttp import web
 
 from swarm.errors import FailureError, LocalError, MisuseError, SwarmError
 from swarm.services.status.access import Access, judge_request
+from swarm.services.status.connections import Connections
 from swarm.services.status.dashboard import Dashboard, load_dashboard
 from swarm.services.status.metrics import NodeMetrics
 from swarm.services.status.openapi import CancelRequest, ErrorReply, ExportRequest, describe_endpoint
@@ -45,14 +47,21 @@ class StatusServer:
         self._dashboard: Dashboard = load_dashboard()
         self._description = describe_endpoint(program_version())
         self._runner: web.AppRunner | None = None
+        self._listener: asyncio.Server | None = None
+        self._connections: Connections | None = None
 
     async def __aenter__(self) -> Self:
         runner = web.AppRunner(self._application(), access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
         async with contextlib.AsyncExitStack() as undo:
             await runner.setup()
             undo.push_async_callback(runner.cleanup)
+            if runner.server is None:
+                raise LocalError("the HTTP library has made no server")
+            self._connections = Connections(runner.server)
             try:
-                await web.TCPSite(runner, self._host or None, self._port).start()
+                self._listener = await asyncio.get_running_loop().create_server(
+                    self._connections.accept, self._host or None, self._port
+                )
             except OSError as error:
                 raise FailureError(
                     f"the status address {self._host}:{self._port} cannot be used "
@@ -63,16 +72,17 @@ class StatusServer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._runner is not None:
+        if self._listener is not None and self._runner is not None:
+            self._listener.close()
             await self._runner.cleanup()
-            self._runner = None
+            self._listener = self._runner = None
 
     @property
     def url(self) -> str:
         """Where a program on this machine reaches the server; raises LocalError outside its life."""
-        if self._runner is None:
+        if self._listener is None:
             raise LocalError("the status server is not running")
-        addresses = self._runner.addresses
+        addresses = [sock.getsockname() for sock in self._listener.sockets]
         host, port = next((a for a in addresses if ":" not in a[0]), addresses[0])[:2]
         if host in {"0.0.0.0", "::"}:  # noqa: S104 - compared, not bound
             host = "127.0.0.1" if host == "0.0.0.0" else "::1"  # noqa: S104
@@ -98,7 +108,7 @@ class StatusServer:
         denial = judge_request(
             self._access,
             path=request.path,
-            host=request.headers.get("Host", ""),
+            host=_only(request.headers.getall("Host", [])) if request.raw_path.startswith("/") else "",
             authorization=request.headers.get("Authorization", ""),
         )
         if denial is not None:
@@ -107,6 +117,8 @@ class StatusServer:
                 refusal.headers.add("WWW-Authenticate", 'Basic realm="swarm: the token is the password"')
                 refusal.headers.add("WWW-Authenticate", "Bearer")
             return refusal
+        if self._connections is not None:
+            self._connections.allowed(request.transport)
         try:
             response = await handler(request)
         except web.HTTPException as error:
@@ -162,6 +174,11 @@ async def _command(
         raise
     except SwarmError as error:
         return _error(409, str(error))
+
+
+def _only(values: Sequence[str]) -> str:
+    """The value of a header that comes once; of several, an intermediary may have believed another."""
+    return values[0] if len(values) == 1 else ""
 
 
 def _cause(error: OSError) -> str:

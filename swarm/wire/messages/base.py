@@ -11,9 +11,11 @@ from msgspec import Meta, Struct
 from swarm.ids import DIGEST_LENGTH, SHORT_ID_LENGTH
 from swarm.wire.limits import MAX_MICRO_BATCHES, MAX_STAGES, MAX_STEPS
 
-ShortId = Annotated[str, Meta(min_length=SHORT_ID_LENGTH, max_length=SHORT_ID_LENGTH, pattern="^[a-z2-7]+$")]
+ShortId = Annotated[
+    str, Meta(min_length=SHORT_ID_LENGTH, max_length=SHORT_ID_LENGTH, pattern=r"\A[a-z2-7]+\Z")
+]
 """A PeerId or SwarmId."""
-LongId = Annotated[str, Meta(min_length=DIGEST_LENGTH, max_length=DIGEST_LENGTH, pattern="^[a-z2-7]+$")]
+LongId = Annotated[str, Meta(min_length=DIGEST_LENGTH, max_length=DIGEST_LENGTH, pattern=r"\A[a-z2-7]+\Z")]
 """A Digest or JobId."""
 Count = Annotated[int, Meta(ge=0, lt=2**53)]
 StageNumber = Annotated[int, Meta(ge=0, lt=MAX_STAGES)]

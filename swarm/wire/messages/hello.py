@@ -20,7 +20,7 @@ Role = Literal["peer", "bootstrap", "author"]
 Address = Annotated[str, Meta(min_length=3, max_length=MAX_ADDRESS_LENGTH, pattern=PLAIN)]
 Addresses = Annotated[tuple[Address, ...], Meta(max_length=MAX_ADDRESSES)]
 Certificate = Annotated[bytes, Meta(max_length=MAX_CERTIFICATE_BYTES)]
-LongIdOrNone = Annotated[str, Meta(pattern=f"^([a-z2-7]{{{DIGEST_LENGTH}}})?$")]
+LongIdOrNone = Annotated[str, Meta(pattern=rf"\A([a-z2-7]{{{DIGEST_LENGTH}}})?\Z")]
 """A digest, or the empty string."""
 
 

@@ -26,7 +26,7 @@ from swarm.protocol.welcome import Epoch
 from swarm.testing.clock import ManualClock
 from swarm.testing.loop import run_on_manual_clock
 from swarm.testing.pools import Pools, Recorder
-from swarm.wire.limits import MAX_HANDSHAKES_PER_ADDRESS
+from swarm.wire.limits import MAX_HANDSHAKES, MAX_HANDSHAKES_PER_ADDRESS
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.blocks import BlockMissing, BlockReply, BlockRequest
 
@@ -640,9 +640,17 @@ async def test_half_open_connections_are_bounded_and_end(world: World) -> None:
         await asyncio.sleep(1.0)
         assert len(world.network.connections("mallory")) == MAX_HANDSHAKES_PER_ADDRESS
         assert await bob.dial([ALICE])
-        await asyncio.sleep(15.0)
+        await asyncio.sleep(5.0)
         assert world.network.connections("mallory") == ()
         assert len(alice.links) == 1
+
+
+@scene
+async def test_silent_connections_from_everywhere_do_not_shut_out_callers(world: World) -> None:
+    async with world.pool("alice") as alice, world.pool("bob") as bob:
+        for number in range(2 * MAX_HANDSHAKES):
+            await world.network.host(f"mallory{number}").connect(alice.listening[0], asyncio.Protocol)
+        assert await bob.dial([ALICE])
 
 
 class Babbler(asyncio.Protocol):

@@ -40,6 +40,12 @@ def test_loopback_is_readable_under_its_own_names(host: str) -> None:
         "[",
         "]",
         "10.0.0.1:80",
+        "127.0.0.1:80@evil.example",
+        "localhost:evil.example",
+        "localhost/evil.example",
+        "[::1]evil.example",
+        "[::1]:80:80",
+        "127.0.0.1\n",
     ],
 )
 def test_a_rebound_name_is_denied_on_loopback(host: str) -> None:

@@ -1,6 +1,8 @@
 """The status endpoint over real HTTP: answers, tokens, host names, faults."""
 
+import asyncio
 import base64
+import contextlib
 import json
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -16,6 +18,7 @@ import pytest
 from swarm.errors import FailureError, LocalError
 from swarm.services.status.access import Access
 from swarm.services.status.client import StatusClient
+from swarm.services.status.connections import MAX_CONNECTIONS
 from swarm.services.status.document import StatusDocument
 from swarm.services.status.server import StatusServer
 from swarm.testing.status import JOB, SampleSource
@@ -304,3 +307,46 @@ class TestClient:
             sentence = await check
             assert "is no status of this version" in sentence
             assert "\n" not in sentence
+
+
+async def raw_status(url: str, request: bytes) -> int:
+    """The status that a request of these bytes gets."""
+    port = int(url.rpartition(":")[2])
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    line = await reader.readline()
+    writer.close()
+    await writer.wait_closed()
+    return int(line.split()[1])
+
+
+@pytest.mark.parametrize(
+    ("target", "hosts", "status"),
+    [
+        ("/status", ("127.0.0.1",), 200),
+        ("/status", ("127.0.0.1:80@evil.example",), 421),
+        ("http://evil.example/status", ("127.0.0.1",), 421),
+        ("http://127.0.0.1/status", ("evil.example",), 421),
+    ],
+)
+async def test_whatever_names_another_host_is_denied(
+    target: str, hosts: tuple[str, ...], status: int
+) -> None:
+    async with serving(SampleSource()) as url:
+        lines = [f"GET {target} HTTP/1.1", *(f"Host: {host}" for host in hosts), "Connection: close", "", ""]
+        assert await raw_status(url, "\r\n".join(lines).encode()) == status
+
+
+async def test_half_a_request_from_many_keeps_nobody_out() -> None:
+    async with serving(SampleSource(), loopback=False) as url:
+        port = int(url.rpartition(":")[2])
+        half = [await asyncio.open_connection("127.0.0.1", port) for _ in range(MAX_CONNECTIONS + 5)]
+        for _, writer in half:
+            writer.write(b"GET /status HTTP/1.1\r\nHost: local")
+        assert (await ask(url + "/status", headers={"Authorization": "Bearer read"}))[0] == 200
+        async with asyncio.timeout(5.0):
+            for reader, _ in half[:5]:
+                with contextlib.suppress(ConnectionError):
+                    assert await reader.read() == b""
+        for _, writer in half:
+            writer.close()

@@ -1,0 +1,109 @@
+"""The connections of the status server: bounded in number, and each with a deadline for its first request.
+
+The HTTP library has neither; a connection that never sends a whole request would stay for ever, and be asked
+for a token never.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+MAX_CONNECTIONS: Final = 64
+"""Connections at a time; a browser has up to six."""
+REQUEST_SECONDS: Final = 10.0
+"""How long a connection may take to make a request that is allowed."""
+
+
+class Connections:
+    """Connections made by ``serve``, which gives the protocol of each.
+
+    One that has not made an allowed request yet makes room for a new one where there are too many.
+    """
+
+    def __init__(
+        self,
+        serve: Callable[[], asyncio.Protocol],
+        *,
+        limit: int = MAX_CONNECTIONS,
+        seconds: float = REQUEST_SECONDS,
+    ) -> None:
+        self._serve = serve
+        self._limit = limit
+        self._seconds = seconds
+        self._open: set[asyncio.BaseTransport] = set()
+        self._fresh: dict[asyncio.BaseTransport, asyncio.TimerHandle] = {}
+        """Those without an allowed request, the oldest first, and what ends them."""
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def accept(self) -> asyncio.Protocol:
+        """The protocol of one more connection."""
+        return _Watched(self._serve(), self)
+
+    def allowed(self, transport: asyncio.BaseTransport | None) -> None:
+        """A request on ``transport`` was allowed: it may stay."""
+        if transport is not None:
+            self._settle(transport)
+
+    def enter(self, transport: asyncio.Transport) -> bool:
+        """A connection is made; False where there is no place for it."""
+        if len(self._open) >= self._limit:
+            oldest = next(iter(self._fresh), None)
+            if oldest is None:
+                return False
+            self._drop(oldest)
+        self._open.add(transport)
+        loop = asyncio.get_running_loop()
+        self._fresh[transport] = loop.call_later(self._seconds, self._drop, transport)
+        return True
+
+    def leave(self, transport: asyncio.BaseTransport) -> None:
+        """A connection is gone."""
+        self._open.discard(transport)
+        self._settle(transport)
+
+    def _settle(self, transport: asyncio.BaseTransport) -> None:
+        timer = self._fresh.pop(transport, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _drop(self, transport: asyncio.BaseTransport) -> None:
+        self.leave(transport)
+        if isinstance(transport, asyncio.WriteTransport):
+            transport.abort()
+
+
+class _Watched(asyncio.Protocol):
+    """Passes everything on to the protocol of the HTTP library, for a connection that has a place."""
+
+    def __init__(self, inner: asyncio.Protocol, connections: Connections) -> None:
+        self._inner = inner
+        self._connections = connections
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if not isinstance(transport, asyncio.Transport) or not self._connections.enter(transport):
+            transport.close()
+            return
+        self._transport = transport
+        self._inner.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received() if self._transport is not None else None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            self._connections.leave(transport)
+            self._inner.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
