@@ -9,13 +9,19 @@ BIN := $(VENV)/bin
 endif
 READY := $(VENV)/.ready
 
-.PHONY: demo test setup lint nightly clean
+.PHONY: demo test test-code test-netlab setup lint nightly clean
 
 demo: $(READY)
 	$(BIN)/swarm demo
 
-test: $(READY)
-	$(BIN)/python -m pytest -n auto
+test: test-code test-netlab
+
+test-code: $(READY)
+	$(BIN)/python -m pytest -n auto --ignore tests/netlab
+
+# Alone, since it measures.
+test-netlab: $(READY)
+	$(BIN)/python -m pytest tests/netlab
 
 setup: $(READY)
 

@@ -1,8 +1,12 @@
 """Measures a network with plain sockets; run inside hosts of a lab. Prints one line of JSON at the end.
 
-``receive PORT`` and ``send ADDRESS PORT RATE SECONDS SIZE`` measure one direction: share lost, goodput,
-delays of one way. All hosts of a lab read the same monotonic clock, so that these are true.
-``echo PORT`` and ``ping ADDRESS PORT COUNT INTERVAL`` measure round trips.
+``receive PORT`` and ``send ADDRESS PORT RATE SECONDS SIZE TRAIN`` measure one direction, everything at once.
+Packets leave in trains, back to back, ``RATE`` on the average. The rate of the path is how far apart it pulls
+the second halves of trains; losses are counted over all packets; delay and jitter are those of the first of
+each train, which has no queue before it. All hosts of a lab read the same clock, so that these are true.
+
+``echo PORT`` and ``ping ADDRESS PORT COUNT INTERVAL`` measure round trips. ``burn SECONDS`` computes, and
+measures the share of a core that it got; ``hold BYTES`` takes memory.
 """
 
 import contextlib
@@ -14,10 +18,11 @@ import socket
 import statistics
 import struct
 import sys
+from collections import defaultdict
 
 from swarm.clock import elapsed
 
-HEADER = struct.Struct("!Qd")
+HEADER = struct.Struct("!QdQ")
 END = 2**64 - 1
 HEADERS_ON_THE_WIRE = 14 + 20 + 8
 """Of Ethernet, IPv4 and UDP."""
@@ -29,26 +34,28 @@ def until(moment: float) -> None:
         select.select([], [], [], left)
 
 
-def send(address: str, port: str, rate: str, seconds: str, size: str) -> dict[str, float]:
+def send(address: str, port: str, rate: str, seconds: str, size: str, train: str) -> dict[str, float]:
     """``rate`` is in bits a second on the wire, ``size`` in bytes of UDP payload."""
+    length = int(train)
     interval = (int(size) + HEADERS_ON_THE_WIRE) * 8 / float(rate)
-    count = int(float(seconds) / interval)
+    count = int(float(seconds) / interval) // length * length
     padding = bytes(int(size) - HEADER.size)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.connect((address, int(port)))
         start = elapsed() + 0.05
         for number in range(count):
-            until(start + number * interval)
-            sender.send(HEADER.pack(number, elapsed()) + padding)
+            if number % length == 0:
+                until(start + number * interval)
+            sender.send(HEADER.pack(number, elapsed(), length) + padding)
         for repeat in range(20):
-            until(start + count * interval + 0.3 + repeat * 0.01)
+            until(start + count * interval + 0.5 + repeat * 0.01)
             with contextlib.suppress(ConnectionRefusedError):  # the receiver has heard it
-                sender.send(HEADER.pack(END, float(count)))
+                sender.send(HEADER.pack(END, float(count), length) + padding)
     return {"sent": count}
 
 
 def receive(port: str) -> dict[str, float]:
-    delays, numbers, moments, octets, sent = [], [], [], 0, 0
+    arrivals: list[tuple[int, float, float]] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
         receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**22)
         receiver.bind(("0.0.0.0", int(port)))
@@ -57,24 +64,30 @@ def receive(port: str) -> dict[str, float]:
         while True:
             packet = receiver.recv(65536)
             now = elapsed()
-            number, moment = HEADER.unpack_from(packet)
+            number, moment, length = HEADER.unpack_from(packet)
             if number == END:
-                sent = int(moment)
                 break
-            delays.append(now - moment)
-            numbers.append(number)
-            moments.append(now)
-            octets += len(packet) + HEADERS_ON_THE_WIRE
+            arrivals.append((number, moment, now))
+    delays = [now - moment for number, moment, now in arrivals if number % length == 0]
+    numbers = [number for number, _, _ in arrivals]
     return {
-        "lost": 1 - len(set(numbers)) / sent,
-        "rate": octets * 8 / (moments[-1] - moments[0]),
+        "lost": 1 - len(set(numbers)) / moment,
+        "rate": pulled_apart(arrivals, length) * (len(packet) + HEADERS_ON_THE_WIRE) * 8,
         "delay": statistics.fmean(delays),
         "jitter": statistics.pstdev(delays),
-        "least": min(delays),
-        "most": max(delays),
         "overtaken": sum(later < earlier for earlier, later in itertools.pairwise(numbers)),
         "received": len(numbers),
     }
+
+
+def pulled_apart(arrivals: list[tuple[int, float, float]], length: int) -> float:
+    """Packets a second in the second halves of trains; what was lost inside one does not matter."""
+    trains: dict[int, list[tuple[int, float]]] = defaultdict(list)
+    for number, _, now in arrivals:
+        if number % length >= length // 2:
+            trains[number // length].append((number, now))
+    packets = sum(train[-1][0] - train[0][0] for train in trains.values())
+    return packets / sum(train[-1][1] - train[0][1] for train in trains.values())
 
 
 def echo(port: str) -> dict[str, float]:
@@ -94,19 +107,25 @@ def ping(address: str, port: str, count: str, interval: str) -> dict[str, float]
         start = elapsed()
         for number in range(int(count)):
             until(start + number * float(interval))
-            client.send(HEADER.pack(number, elapsed()))
+            client.send(HEADER.pack(number, elapsed(), 1))
             with contextlib.suppress(TimeoutError):
-                answered = False
-                while not answered:
-                    back, moment = HEADER.unpack(client.recv(64))
-                    answered = back == number
+                back = -1
+                while back != number:
+                    back, moment, _ = HEADER.unpack(client.recv(64))
                 found.append(elapsed() - moment)
-    return {
-        "answered": len(found),
-        "median": statistics.median(found),
-        "mean": statistics.fmean(found),
-        "deviation": statistics.pstdev(found),
-    }
+    return {"answered": len(found), "median": statistics.median(found)}
+
+
+def burn(seconds: str) -> dict[str, float]:
+    began, used = elapsed(), sum(os.times()[:2])
+    while elapsed() < began + float(seconds):
+        pass
+    return {"cores": (sum(os.times()[:2]) - used) / (elapsed() - began)}
+
+
+def hold(octets: str) -> dict[str, float]:
+    held = bytearray(os.urandom(2**20)) * (int(octets) // 2**20)
+    return {"held": len(held)}
 
 
 def say_ready() -> None:
@@ -115,10 +134,12 @@ def say_ready() -> None:
 
 
 def main() -> None:
-    with contextlib.suppress(OSError):  # a measurement does not wait for what it measures
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
-    does = {"send": send, "receive": receive, "echo": echo, "ping": ping}[sys.argv[1]]
-    sys.stdout.write(json.dumps(does(*sys.argv[2:])) + "\n")
+    command, *words = sys.argv[1:]
+    if command not in {"burn", "hold"}:
+        with contextlib.suppress(OSError):  # a measurement does not wait for what it measures
+            os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+    does = {"send": send, "receive": receive, "echo": echo, "ping": ping, "burn": burn, "hold": hold}
+    sys.stdout.write(json.dumps(does[command](*words)) + "\n")
 
 
 if __name__ == "__main__":

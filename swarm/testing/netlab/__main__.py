@@ -1,6 +1,7 @@
 """``python -m swarm.testing.netlab``: labs by hand.
 
-Exit status: 0 success, 1 failure with its cause, 2 misuse with what to do instead; ``exec`` has that of its command.
+Exit status: 0 success, 1 failure with its cause, 2 misuse with what to do instead; that of its command for
+``exec``.
 """
 
 import argparse
@@ -48,46 +49,60 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status or 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="netlab", description="A home internet on one Linux machine, as root.")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+class _Commands:
+    """The commands of a parser, as they are added to it."""
 
-    def add(name: str, act: Callable[[Any], int | None], about: str) -> argparse.ArgumentParser:
-        command = commands.add_parser(name, help=about, description=about)
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self._commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+
+    def add(self, name: str, act: Callable[[Any], int | None], about: str) -> argparse.ArgumentParser:
+        """One more."""
+        command = self._commands.add_parser(name, help=about, description=about)
         command.set_defaults(act=act)
         return command
 
-    up = add("up", _up, "Start a lab; it runs until 'down'.")
-    up.add_argument("source", metavar="LAB", help="a TOML file, or a preset")
-    up.add_argument("--name", help="run it under another name than its own")
-    down = add("down", _down, "End a lab, and clear away those whose owners have died.")
-    down.add_argument("lab", nargs="?", metavar="LAB", help="its name; not needed where one is up")
-    add("status", _status, "Show the labs that are up, and what their links carried.")
-    show = add("show", _show, "Print a lab's TOML, or all that would be executed for it.")
-    show.add_argument("source", metavar="LAB", nargs="?", help="a TOML file, or a preset; none: their names")
-    show.add_argument("--scripts", action="store_true", help="the scripts for its namespaces")
-    demo = add("demo", _demo, "Train with a peer on each host of a lab, and show what each link carried.")
-    demo.add_argument("source", metavar="LAB", nargs="?", default="two-clusters")
-    demo.add_argument("--steps", type=int, default=STEPS, help="optimizer steps")
-    demo.add_argument("--memory", default=MEMORY, help="what each peer offers")
-
-    def add_live(name: str, act: Callable[[Any], int | None], about: str) -> argparse.ArgumentParser:
-        command = add(name, act, about)
+    def add_live(self, name: str, act: Callable[[Any], int | None], about: str) -> argparse.ArgumentParser:
+        """One that is for a lab that is up."""
+        command = self.add(name, act, about)
         command.add_argument("--lab", help="the lab's name; not needed where one is up")
         return command
 
-    command = add_live("exec", _exec, "Run a command on a host: exec HOST -- COMMAND.")
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python -m swarm.testing.netlab", description="A home internet on one Linux machine, as root."
+    )
+    commands = _Commands(parser)
+    up = commands.add("up", _up, "Start a lab; it runs until 'down'.")
+    up.add_argument("source", metavar="LAB", help="a TOML file, or a preset")
+    up.add_argument("--name", help="run it under another name than its own")
+    down = commands.add("down", _down, "End a lab, and clear away those whose owners have died.")
+    down.add_argument("lab", nargs="?", metavar="LAB", help="its name; not needed where one is up")
+    commands.add("status", _status, "Show the labs that are up, and what their links carried.")
+    show = commands.add("show", _show, "Print a lab's TOML, or all that is executed to set it up.")
+    show.add_argument("source", metavar="LAB", nargs="?", help="a TOML file, or a preset; none: their names")
+    show.add_argument("--scripts", action="store_true", help="the scripts for its namespaces")
+    demo = commands.add("demo", _demo, "Train with a peer on each host, and show what each link carried.")
+    demo.add_argument("source", metavar="LAB", nargs="?", default="two-clusters")
+    demo.add_argument("--steps", type=int, default=STEPS, help="optimizer steps")
+    demo.add_argument("--memory", default=MEMORY, help="what each peer offers")
+    command = commands.add_live("exec", _exec, "Run a command on a host: exec HOST -- COMMAND.")
     command.add_argument("host", metavar="HOST")
     command.add_argument("command", metavar="COMMAND", nargs=argparse.REMAINDER)
-    cut = add_live("cut", _cut, "Cut the link of a host or site, or the path between two sites.")
+    _add_faults(commands)
+    return parser
+
+
+def _add_faults(commands: _Commands) -> None:
+    cut = commands.add_live("cut", _cut, "Cut the link of a host or site, or the path between two sites.")
     cut.add_argument("part", metavar="NAME")
     cut.add_argument("other", metavar="SITE", nargs="?")
-    heal = add_live("heal", _heal, "Undo such a cut; without names, all cuts and partitions.")
+    heal = commands.add_live("heal", _heal, "Undo such a cut; without names, all cuts and partitions.")
     heal.add_argument("part", metavar="NAME", nargs="?")
     heal.add_argument("other", metavar="SITE", nargs="?")
-    partition = add_live("partition", _partition, "Cut all paths between groups of sites.")
+    partition = commands.add_live("partition", _partition, "Cut all paths between groups of sites.")
     partition.add_argument("groups", metavar="SITE,SITE", nargs="+")
-    rate = add_live("rate", _rate, "Change the rates of a link, or the one of the path between two sites.")
+    rate = commands.add_live("rate", _rate, "Change the rates of a link, or of the path between two sites.")
     rate.add_argument("part", metavar="NAME")
     rate.add_argument("other", metavar="SITE", nargs="?")
     rate.add_argument("--up", type=_a_rate, help="of a host or site: 8Mbit, or unlimited")
@@ -98,11 +113,10 @@ def _parser() -> argparse.ArgumentParser:
         ("thaw", RunningLab.thaw, "Let them go on."),
         ("kill", RunningLab.kill, "Kill all processes of a host."),
     ):
-        add_live(name, _on_host(act), about).add_argument("host", metavar="HOST")
-    clock = add_live("clock", _clock, "Put a host's wall clock ahead of the machine's.")
+        commands.add_live(name, _on_host(act), about).add_argument("host", metavar="HOST")
+    clock = commands.add_live("clock", _clock, "Put a host's wall clock ahead of the machine's.")
     clock.add_argument("host", metavar="HOST")
     clock.add_argument("offset", metavar="OFFSET", help="1.5s, 2h, or -- -1d")
-    return parser
 
 
 def _up(options: Any) -> None:
@@ -123,9 +137,7 @@ def _status(_: Any) -> None:
         if one.owner.is_alive:
             _print("\n".join(status_lines(RunningLab(one.name, one.lab), one.owner.pid)))
         else:
-            _print(
-                f"{one.name}: its owner, process {one.owner.pid}, has died; the next 'up' or 'down' clears it away"
-            )
+            _print(f"{one.name}: its owner has died; the next 'up' or 'down' clears it away")
     if not found:
         _print("no lab is up")
 

@@ -80,6 +80,13 @@ def entrances(controllers: Controllers | None, name: str, host: str) -> list[Pat
     return [path for path in found if path.exists()]
 
 
+def members(controllers: Controllers | None, name: str) -> list[int]:
+    """The processes in the groups of that lab."""
+    groups = [_group(mount, name) for mount in controllers.mounts] if controllers is not None else []
+    files = [file for group in groups for file in group.glob("**/cgroup.procs")]
+    return [int(word) for file in files for word in _read(file).split()]
+
+
 def remove(controllers: Controllers | None, name: str) -> None:
     """Remove the groups of that lab, whose processes have ended; what is not there is not missed."""
     if controllers is None:

@@ -23,10 +23,8 @@ from swarm.testing.netlab.schema import Firewall, Lab, Nat
 from swarm.testing.netlab.telling import links_lines
 
 STEPS: Final = 20
-MEMORY: Final = "9.8MiB"
+MEMORY: Final = "9.6MiB"
 """What each peer offers: with four, the example GPT needs them all."""
-START_SECONDS: Final = 60.0
-"""For the bootstrap node to say its invite."""
 _BOOTSTRAP_PORT: Final = 7422
 _PEER_PORT: Final = 7423
 _EXAMPLE: Final = ROOT / "examples" / "gpt.py"
@@ -135,7 +133,7 @@ class _Demo:
         words = ["bootstrap", *self._node("bootstrap"), *listen]
         process = started.enter_context(self._started("bootstrap", host, words))
         text = b""
-        while line := process.stdout.readline():
+        while process.stdout and (line := process.stdout.readline()):
             text += line
             if line.rstrip() == b"}":
                 document = msgspec.json.decode(text, type=_Bootstrap)

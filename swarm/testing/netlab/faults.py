@@ -39,9 +39,9 @@ def set_link(layout: Layout, part: Host | Site, *, cut: bool) -> None:
         case Host():
             site, place = layout.sites[part.site], layout.hosts[part.name]
             state = _DISABLED if cut else _FORWARDING
-            command = f"link set {place.port} type bridge_slave state {state}"
             run(
-                ["ip", "-n", site.namespace, *command.split()], doing=f"cannot change the link of {part.name}"
+                ["bridge", "-n", site.namespace, "link", "set", "dev", place.port, "state", str(state)],
+                doing=f"cannot change the link of {part.name}",
             )
         case Site():
             _change_set(layout, "sites", [layout.sites[part.name].network], cut=cut)

@@ -1,4 +1,4 @@
-"""A lab that goes on when the command that started it has ended: a keeper owns it, a process in the background.
+"""A lab that goes on when the command that started it has ended: a process in the background keeps it.
 
 ``up`` starts a keeper, gives it the description, and ends once the lab runs. ``down`` asks the keeper to end,
 which takes the lab with it.
@@ -58,7 +58,7 @@ def start_keeper(lab: Lab, name: str) -> None:
 def end_labs(name: str | None) -> list[str]:
     """End the kept lab of that name, or the only one, and clear away all ruins; returns what has ended.
 
-    Raises MisuseError where there is nothing to end, several are meant, or a program owns the lab that is named.
+    Raises MisuseError where there is nothing to end, several are meant, or the lab belongs to a program.
     """
     require()
     with state.locked():

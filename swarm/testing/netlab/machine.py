@@ -28,6 +28,12 @@ def this_machine() -> Machine:
 
 def check_fits(lab: Lab, machine: Machine, others: Iterable[Lab] = ()) -> None:
     """Raise FailureError where ``lab`` cannot be what it says on ``machine``, beside ``others`` that run."""
+    for host in lab.hosts:
+        if host.device != "cpu":
+            raise FailureError(
+                f"host {host.name} computes on {host.device!r}, and netlab can only share out the cpu: "
+                "this description is for planning"
+            )
     running = list(others)
     beside = f", beside {', '.join(other.name for other in running)}" if running else ""
     cores = machine.cores - sum(_cores(other) for other in running)
@@ -42,12 +48,6 @@ def check_fits(lab: Lab, machine: Machine, others: Iterable[Lab] = ()) -> None:
             f"{lab.name} asks for {_memory(lab) / 2**30:.1f} GiB of memory, and this machine has "
             f"{max(0, memory) / 2**30:.1f} GiB{beside}: lower memory of its hosts"
         )
-    for host in lab.hosts:
-        if host.device != "cpu":
-            raise FailureError(
-                f"host {host.name} computes on {host.device!r}, and netlab can only share out the cpu: "
-                "this description is for planning"
-            )
     check_rates(lab)
 
 

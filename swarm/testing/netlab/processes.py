@@ -4,7 +4,8 @@ import contextlib
 import os
 import select
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Final
 
@@ -19,18 +20,42 @@ SECONDS: Final = 10.0
 
 def processes_in(namespaces: Iterable[str]) -> list[int]:
     """The processes whose network is one of these namespaces; never this one."""
-    inodes = set()
+    return processes_of(inodes_of(namespaces))
+
+
+def inodes_of(namespaces: Iterable[str]) -> set[int]:
+    """What the kernel knows these namespaces by, also when their names have gone."""
+    found = set()
     for namespace in namespaces:
         with contextlib.suppress(FileNotFoundError):
-            inodes.add((NAMESPACES / namespace).stat().st_ino)
-    inodes.discard(Path("/proc/self/ns/net").stat().st_ino)
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):  # it has ended meanwhile
-                if (entry / "ns" / "net").stat().st_ino in inodes:
-                    found.append(int(entry.name))
-    return sorted(found)
+            found.add((NAMESPACES / namespace).stat().st_ino)
+    return found
+
+
+def processes_of(inodes: AbstractSet[int]) -> list[int]:
+    """The processes whose network is one of these; never this one."""
+    wanted = inodes - {network_of("self")}
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    return sorted(pid for pid in pids if network_of(pid) in wanted)
+
+
+def network_of(pid: int | str) -> int | None:
+    """The inode of a process's network; None where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/ns/net").stat().st_ino
+    except OSError:
+        return None
+
+
+def wait_until_inside(pid: int, namespace: str) -> None:
+    """Wait until a child has entered ``namespace``, or ended."""
+    [wanted] = inodes_of([namespace])
+    with contextlib.ExitStack() as opened:
+        end = os.pidfd_open(pid)
+        opened.callback(os.close, end)
+        while network_of(pid) != wanted:
+            if select.select([end], [], [], 0.001)[0]:
+                return
 
 
 def freeze(namespace: str) -> None:
@@ -46,11 +71,10 @@ def thaw(namespace: str) -> None:
     _signal_all(processes_in([namespace]), signal.SIGCONT)
 
 
-def kill(namespaces: Iterable[str]) -> None:
-    """Kill all processes of these namespaces, as ``kill -9`` does, and wait until they have ended."""
-    names = list(namespaces)
+def kill(find: Callable[[], Iterable[int]]) -> None:
+    """Kill all processes that ``find`` finds, as ``kill -9`` does, until it finds none."""
     deadline = elapsed() + SECONDS
-    while pids := processes_in(names):
+    while pids := set(find()):
         with contextlib.ExitStack() as opened:
             ends = {}
             for pid in pids:
@@ -58,7 +82,7 @@ def kill(namespaces: Iterable[str]) -> None:
                     ends[pid] = os.pidfd_open(pid)
                     opened.callback(os.close, ends[pid])
             # Only now does an id stand for one process; those that it stood for before may have ended.
-            for pid in ends.keys() & set(processes_in(names)):
+            for pid in ends.keys() & set(find()):
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(ends[pid], signal.SIGKILL)
                 select.select([ends[pid]], [], [], max(0.0, deadline - elapsed()))

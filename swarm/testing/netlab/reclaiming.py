@@ -20,14 +20,21 @@ def destroy(name: str) -> None:
     """
     prefix = prefix_of(name)
     namespaces = [entry.name for entry in _entries(processes.NAMESPACES) if entry.name.startswith(prefix)]
-    processes.kill(namespaces)
+    inodes = processes.inodes_of(namespaces)
+    controllers = cgroups.find_controllers(cgroups.MOUNTS.read_text("utf-8"))
+
+    def inhabitants() -> list[int]:
+        return processes.processes_of(inodes) + cgroups.members(controllers, name)
+
+    processes.kill(inhabitants)
     if namespaces:
         commands = "".join(f"netns delete {namespace}\n" for namespace in namespaces)
         run(["ip", "-batch", "-"], given=commands, doing=f"cannot remove {name}")
+    processes.kill(inhabitants)  # who was about to enter when the others were killed
     for entry in _entries(HOSTS_FILES):
         if entry.name.startswith(prefix):
             shutil.rmtree(entry)
-    cgroups.remove(cgroups.find_controllers(cgroups.MOUNTS.read_text("utf-8")), name)
+    cgroups.remove(controllers, name)
     state.forget(name)
 
 

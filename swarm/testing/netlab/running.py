@@ -76,12 +76,13 @@ class RunningLab:
     ) -> "subprocess.Popen[Any]":
         """Start ``command`` on ``host``; ``options`` are those of ``subprocess.Popen``.
 
-        It is killed when the lab ends. ``environment`` is added to this process's.
+        Returns when it is there; it is killed when the lab ends. ``environment`` is added to this process's.
         """
         words, added = self.command(host, command)
         environ = {**os.environ, **(environment or {}), **added}
         process = subprocess.Popen(words, env=environ, **options)  # noqa: S603 - the caller's own
         self._started.append(process)
+        processes.wait_until_inside(process.pid, self._namespace(host))
         return process
 
     def run(
@@ -131,7 +132,8 @@ class RunningLab:
 
     def kill(self, host: str) -> None:
         """Kill all processes of ``host`` (SIGKILL)."""
-        processes.kill([self._namespace(host)])
+        namespace = self._namespace(host)
+        processes.kill(lambda: processes.processes_in([namespace]))
 
     def set_clock(self, host: str, offset: float) -> None:
         """Put the wall clock of ``host``, whose description has one, this many seconds ahead, at once."""

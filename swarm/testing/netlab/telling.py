@@ -50,8 +50,8 @@ def status_lines(running: RunningLab, owner: int) -> list[str]:
     if running.layout.is_delayed:
         report, dropped = running.forwarder()
         lines.append(
-            f"  forwarder: {report.forwarded} packets, {report.lost} lost as asked for, {dropped} dropped because "
-            f"it was too slow, {report.late} late, {report.worst * 1e3:.1f} ms at worst"
+            f"  forwarder: {report.forwarded} packets, {report.lost} lost as asked for, {dropped} dropped "
+            f"because it was too slow, {report.late} late, {report.worst * 1e3:.1f} ms at worst"
         )
     return lines + [f"  note: {note}" for note in running.notes()]
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from swarm.errors import FailureError
 
-PACKAGES: Final = {"ip": "iproute2", "tc": "iproute2", "nft": "nftables", "sh": "dash"}
+PACKAGES: Final = {"ip": "iproute2", "tc": "iproute2", "bridge": "iproute2", "nft": "nftables", "sh": "dash"}
 """Tools that every lab needs, with the Debian package of each."""
 TUN_DEVICE: Final = Path("/dev/net/tun")
 TOOL_SECONDS: Final = 60.0

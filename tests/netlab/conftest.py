@@ -1,0 +1,152 @@
+"""What the tests of netlab measure with: agents with sockets in hosts, the probe, iperf3."""
+
+import json
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from swarm.testing.netlab.forwarding import program_environment
+from swarm.testing.netlab.running import RunningLab
+
+HERE = Path(__file__).parent
+
+
+class Agent:
+    """The sockets of one host."""
+
+    def __init__(self, lab: RunningLab, host: str) -> None:
+        self.host = host
+        self._process = lab.popen(
+            host,
+            [sys.executable, str(HERE / "agent.py")],
+            environment=program_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def ask(self, *words: object) -> str:
+        self.tell(*words)
+        return self.answer()
+
+    def tell(self, *words: object) -> None:
+        self._process.stdin.write(" ".join(map(str, words)) + "\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> str:
+        return self._process.stdout.readline().strip()
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._process.stdin.close()
+        self._process.stdout.close()
+
+
+@pytest.fixture
+def agent(request: pytest.FixtureRequest) -> Callable[[RunningLab, str], Agent]:
+    """Starts agents."""
+
+    def start(lab: RunningLab, host: str) -> Agent:
+        started = Agent(lab, host)
+        request.addfinalizer(started.close)
+        return started
+
+    return start
+
+
+class Measurement:
+    """A program in the background that prints JSON in its last line."""
+
+    def __init__(self, lab: RunningLab, host: str, command: list[str], *, ready: bool = False) -> None:
+        self.process = lab.popen(
+            host, command, environment=program_environment(), stdout=subprocess.PIPE, text=True
+        )
+        if ready:
+            assert self.process.stdout.readline() == "ready\n"
+
+    def result(self) -> dict[str, Any]:
+        output, _ = self.process.communicate(timeout=100)
+        assert self.process.returncode == 0
+        found: dict[str, Any] = json.loads(output)
+        return found
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def probe(request: pytest.FixtureRequest) -> Callable[..., Measurement]:
+    """Starts ``probe.py`` on a host."""
+
+    def start(lab: RunningLab, host: str, *words: object, ready: bool = False) -> Measurement:
+        command = [sys.executable, str(HERE / "probe.py"), *map(str, words)]
+        started = Measurement(lab, host, command, ready=ready)
+        request.addfinalizer(started.close)
+        return started
+
+    return start
+
+
+class Iperf:
+    """One transfer by TCP, measured by iperf3 where it arrives, second by second.
+
+    The first second is left out, since the buffer before the link fills then, and so is what comes out of
+    that buffer when the sender has stopped.
+    """
+
+    SECOND = re.compile(r"(\d+)\.00-\d+\.\d+ +sec +[\d.]+ \w+ +([\d.]+) Kbits/sec *$")
+
+    def __init__(self, lab: RunningLab, sender: str, receiver: str, *, port: int, seconds: int) -> None:
+        serve = ["iperf3", "-s", "-1", "-p", str(port), "-f", "k", "--forceflush"]
+        self._seconds = seconds
+        self._server = lab.popen(receiver, serve, stdout=subprocess.PIPE, text=True)
+        assert any("Server listening" in line for line in iter(self._server.stdout.readline, ""))
+        address = lab.address(receiver, seen_from=sender)
+        send = ["iperf3", "-c", address, "-p", str(port), "-t", str(seconds), "-O", "1"]
+        self._client = lab.popen(sender, send, stdout=subprocess.DEVNULL)
+
+    def rate(self) -> float:
+        """Bits a second of payload."""
+        assert self._client.wait(100) == 0
+        output, _ = self._server.communicate(timeout=10)
+        found = [match for line in output.splitlines() if (match := self.SECOND.search(line))]
+        rates = [float(match[2]) * 1e3 for match in found if int(match[1]) < self._seconds]
+        assert len(rates) == self._seconds, output
+        return statistics.fmean(rates)
+
+
+@pytest.fixture
+def iperf() -> Callable[..., Iperf]:
+    """Starts transfers."""
+    if shutil.which("iperf3") is None:
+        pytest.fail("this test needs 'iperf3', which is not installed: apt-get install iperf3", pytrace=False)
+
+    def start(lab: RunningLab, sender: str, receiver: str, *, port: int = 5201, seconds: int = 3) -> Iperf:
+        return Iperf(lab, sender, receiver, port=port, seconds=seconds)
+
+    return start
+
+
+@pytest.fixture
+def settled() -> Callable[[Callable[[], float], float, float], float]:
+    """Measures once, and where that is not within the tolerance, twice more: then the median counts.
+
+    Machines that run tests do other things, too.
+    """
+
+    def measure(once: Callable[[], float], wanted: float, tolerance: float) -> float:
+        found = [once()]
+        while len(found) < 3 and abs(found[0] - wanted) > tolerance:
+            found.append(once())
+        return statistics.median(found)
+
+    return measure
