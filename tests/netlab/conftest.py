@@ -120,7 +120,7 @@ class Iperf:
         output, _ = self._server.communicate(timeout=10)
         found = [match for line in output.splitlines() if (match := self.SECOND.search(line))]
         spans = [(float(match[1]), float(match[2]), float(match[3]) * 1e3) for match in found]
-        rates = [rate for begin, end, rate in spans if 0.9 < end - begin < 1.1]  # not the rest at the end
+        rates = [rate for begin, end, rate in spans if 0.9 < end - begin < 1.1]  # no rest at the end
         assert rates, output
         return statistics.fmean(rates)
 

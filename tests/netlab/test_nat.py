@@ -1,11 +1,13 @@
 """Each kind of NAT and firewall behaves as RFC 4787 describes it, seen from outside with plain sockets."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from swarm.testing.netlab.plugin import StartLab
+from swarm.testing.netlab.tools import inside, run
 
 SOON = 5.0
 NEVER = 0.4
@@ -145,6 +147,14 @@ def test_a_forwarded_port_is_open_and_others_are_not(netlab: StartLab, agent: St
     address, port, _ = a.ask("receive", "main", SOON).split()
     assert a.ask("send", "main", address, port, "answer") == "ok"
     assert one.ask("receive", "main", SOON) == f"{public} 7423 answer"
+
+
+def test_mappings_last_as_long_as_the_rfc_recommends(netlab: StartLab) -> None:
+    lab = home(netlab, 'nat = "symmetric"')
+    router = lab.layout.sites["home"].namespace
+    folder = Path("/proc/sys/net/netfilter")
+    words = ["cat", folder / "nf_conntrack_udp_timeout", folder / "nf_conntrack_udp_timeout_stream"]
+    assert run(inside(router, list(map(str, words))), doing="read").split() == ["300", "300"]
 
 
 @pytest.mark.parametrize(("nat", "meets"), [("port-restricted", True), ("symmetric", False)])

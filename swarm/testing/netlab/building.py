@@ -7,7 +7,7 @@ from typing import Final
 
 from swarm.testing.netlab import shaping
 from swarm.testing.netlab.layout import CORE_ADDRESS, HOST_INTERFACE, LAN, WAN, HostPlace, Layout, SitePlace
-from swarm.testing.netlab.nat import router_rules
+from swarm.testing.netlab.nat import MAPPING_SECONDS, router_rules
 from swarm.testing.netlab.schema import Lab
 
 TUN_QUEUE: Final = 1000
@@ -32,6 +32,13 @@ file=/proc/sys/net/bridge/bridge-nf-call-iptables; if [ -e $file ]; then echo 0 
 """
 )
 """It routes, whatever way packets came, and rules for routed packets leave bridged ones alone."""
+
+_PATIENCE: Final = f"""\
+for file in /proc/sys/net/netfilter/nf_conntrack_udp_timeout*; do
+  if [ -e "$file" ]; then echo {MAPPING_SECONDS} > "$file"; fi
+done
+"""
+"""The kernel would forget datagrams' flows after 30 seconds, which RFC 4787 forbids; it has these files with NAT only."""
 
 
 def creation(layout: Layout) -> str:
@@ -79,7 +86,7 @@ def site_script(lab: Lab, place: SitePlace) -> str:
         f"route add default via {CORE_ADDRESS} dev {WAN} onlink",
     ]
     rules = router_rules(place, lab.hosts_of(place.site.name))
-    return _ROUTER_SETTINGS + _batch("ip", links) + _batch("tc", limits) + _rules(rules)
+    return _ROUTER_SETTINGS + _batch("ip", links) + _batch("tc", limits) + _rules(rules) + _PATIENCE
 
 
 def core_script(lab: Lab, layout: Layout) -> str:
