@@ -155,7 +155,7 @@ def settled() -> Callable[[Callable[[], float], float, float], float]:
 
 @pytest.fixture
 def at_best() -> Callable[[Callable[[], None]], None]:
-    """Runs a scenario that measures many things at once, and where they do not all hold, twice more at most."""
+    """Runs a scenario that measures many things at once; where they do not all hold, twice more at most."""
 
     def attempt(scenario: Callable[[], None]) -> None:
         for _ in range(2):

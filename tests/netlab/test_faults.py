@@ -31,7 +31,7 @@ name = "z1"
 site = "z"
 """
 SOON = 5.0
-NEVER = 0.3
+NEVER = 0.2
 Start = Callable[..., Any]
 
 

@@ -56,7 +56,7 @@ def test_goodput_is_within_a_tenth_of_the_rate_in_both_directions(
 ) -> None:
     lab = netlab(text)
     for sender, receiver in (("a", "b"), ("b", "a")):
-        found = settled(lambda ends=(sender, receiver): iperf(lab, *ends).rate(), rate, rate / 10)
+        found = settled(lambda ends=(sender, receiver): iperf(lab, *ends, seconds=2).rate(), rate, rate / 10)
         assert found == pytest.approx(rate, rel=0.1)
 
 

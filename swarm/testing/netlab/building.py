@@ -38,7 +38,7 @@ for file in /proc/sys/net/netfilter/nf_conntrack_udp_timeout*; do
   if [ -e "$file" ]; then echo {MAPPING_SECONDS} > "$file"; fi
 done
 """
-"""The kernel would forget datagrams' flows after 30 seconds, which RFC 4787 forbids; it has these files with NAT only."""
+"""Left alone, the kernel forgets flows of datagrams after 30 seconds, which RFC 4787 forbids."""
 
 
 def creation(layout: Layout) -> str:
