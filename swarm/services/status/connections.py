@@ -6,7 +6,7 @@ for a token never.
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 MAX_CONNECTIONS: Final = 64
 """Connections at a time; a browser has up to six."""
@@ -46,7 +46,7 @@ class Connections:
         if transport is not None:
             self._settle(transport)
 
-    def enter(self, transport: asyncio.Transport) -> bool:
+    def enter(self, transport: asyncio.BaseTransport) -> bool:
         """A connection is made; False where there is no place for it."""
         if len(self._open) >= self._limit:
             oldest = next(iter(self._fresh), None)
@@ -70,8 +70,7 @@ class Connections:
 
     def _drop(self, transport: asyncio.BaseTransport) -> None:
         self.leave(transport)
-        if isinstance(transport, asyncio.WriteTransport):
-            transport.abort()
+        cast("asyncio.Transport", transport).abort()  # uvloop's is one without saying so
 
 
 class _Watched(asyncio.Protocol):
@@ -80,10 +79,10 @@ class _Watched(asyncio.Protocol):
     def __init__(self, inner: asyncio.Protocol, connections: Connections) -> None:
         self._inner = inner
         self._connections = connections
-        self._transport: asyncio.Transport | None = None
+        self._transport: asyncio.BaseTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if not isinstance(transport, asyncio.Transport) or not self._connections.enter(transport):
+        if not self._connections.enter(transport):
             transport.close()
             return
         self._transport = transport

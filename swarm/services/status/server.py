@@ -6,7 +6,7 @@ The server is an auxiliary service: a fault in an answer becomes status 500 and 
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
@@ -108,7 +108,7 @@ class StatusServer:
         denial = judge_request(
             self._access,
             path=request.path,
-            host=_only(request.headers.getall("Host", [])) if request.raw_path.startswith("/") else "",
+            host=request.headers.get("Host", "") if request.raw_path.startswith("/") else "",
             authorization=request.headers.get("Authorization", ""),
         )
         if denial is not None:
@@ -174,11 +174,6 @@ async def _command(
         raise
     except SwarmError as error:
         return _error(409, str(error))
-
-
-def _only(values: Sequence[str]) -> str:
-    """The value of a header that comes once; of several, an intermediary may have believed another."""
-    return values[0] if len(values) == 1 else ""
 
 
 def _cause(error: OSError) -> str:

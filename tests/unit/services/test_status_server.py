@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import importlib.util
 import json
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,6 +23,12 @@ from swarm.services.status.connections import MAX_CONNECTIONS
 from swarm.services.status.document import StatusDocument
 from swarm.services.status.server import StatusServer
 from swarm.testing.status import JOB, SampleSource
+
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop}
+if importlib.util.find_spec("uvloop") is not None:
+    import uvloop
+
+    LOOPS["uvloop"] = uvloop.new_event_loop
 
 KEYS = {"version", "peer", "swarm", "members", "groups", "jobs", "plan", "links", "waiting", "events"}
 CONTROL = {"Authorization": "Bearer control"}
@@ -335,6 +342,18 @@ async def test_whatever_names_another_host_is_denied(
     async with serving(SampleSource()) as url:
         lines = [f"GET {target} HTTP/1.1", *(f"Host: {host}" for host in hosts), "Connection: close", "", ""]
         assert await raw_status(url, "\r\n".join(lines).encode()) == status
+
+
+@pytest.mark.parametrize("new_loop", LOOPS.values(), ids=LOOPS.keys())
+def test_it_answers_on_every_loop_that_programs_run_on(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def main() -> int:
+        async with serving(SampleSource()) as url:
+            return (await ask(url + "/status"))[0]
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        assert runner.run(main()) == 200
 
 
 async def test_half_a_request_from_many_keeps_nobody_out() -> None:
