@@ -16,7 +16,7 @@ from swarm.errors import FailureError
 from swarm.testing.netlab import state
 from swarm.testing.netlab.description import load_lab, parse_lab
 from swarm.testing.netlab.forwarding import program_environment
-from swarm.testing.netlab.plugin import StartLab
+from swarm.testing.netlab.plugin import SWITCH, StartLab
 from swarm.testing.netlab.processes import network_of
 from swarm.testing.netlab.running import find_lab, start_lab
 
@@ -254,6 +254,7 @@ def pytest_in(folder: Path, conftest: str, **environment: str) -> "subprocess.Co
         "def test_needs_a_lab(netlab):\n    netlab('lan')\n\ndef test_does_not():\n    pass\n",
         encoding="utf-8",
     )
+    around = {key: value for key, value in program_environment().items() if key != SWITCH}
     words = [
         sys.executable,
         "-m",
@@ -267,7 +268,7 @@ def pytest_in(folder: Path, conftest: str, **environment: str) -> "subprocess.Co
     return subprocess.run(
         [*words, str(folder), f"--rootdir={folder}"],
         cwd=folder,
-        env={**program_environment(), **environment},
+        env=around | environment,
         capture_output=True,
         text=True,
         check=False,
