@@ -159,7 +159,7 @@ _OF_VECTORS: Final = frozenset({"mv", "dot", "vdot", "linalg_vecdot", "inner"})
 
 _PRODUCTS: Final[Mapping[str, Callable[[Call], float]]] = {
     **dict.fromkeys(("linear", "mm", "bmm", "matmul", "linalg_matmul", "mv", "inner"), _inner(0)),
-    **dict.fromkeys(("_grouped_mm", "tensordot"), _inner(0)),
+    **dict.fromkeys(("tensordot",), _inner(0)),
     **dict.fromkeys(("addmm", "addbmm", "baddbmm", "addmv"), _inner(1)),
     **dict.fromkeys(("dot", "vdot", "linalg_vecdot"), _dot),
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _convolution),

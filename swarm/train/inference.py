@@ -5,8 +5,11 @@ operator is called on tensors that have a shape and a type and no memory, and wh
 the claims. So a graph that lies, or asks an operator for what it cannot do, is refused when it is loaded.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import prod
+from typing import Any, Final
 
 import torch
 from torch._subclasses.fake_tensor import (
@@ -15,26 +18,29 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
     UnsupportedOperatorException,
 )
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from swarm.compress.layout import DTYPES
 from swarm.errors import TrainingError
 from swarm.graph.dag import Graph, operator_inputs
 from swarm.ids import OperatorIndex, ValueId
+from swarm.train.contracts import ContractError, check_arguments, check_hidden, hidden_bytes, named
 from swarm.train.failures import described, failing
 from swarm.train.program_arguments import Template, resolve
 from swarm.train.tensors import check_made, travelling_strides
 
 _CPU = torch.device("cpu")
+_TORCH_LOG = logging.getLogger(FakeTensorMode.__module__)
 
-_NOT_KNOWN = (
+NOT_KNOWN: Final = (
     DataDependentOutputException,
     DynamicOutputShapeException,
     GuardOnDataDependentSymNode,
     NotImplementedError,
     UnsupportedOperatorException,
 )
-"""What torch raises where it cannot tell without data; the claim is then compared with what is made."""
+"""What torch raises where it cannot tell without data."""
 
 
 def check_operators(graph: Graph, operators: Iterable[OperatorIndex]) -> None:
@@ -44,12 +50,24 @@ def check_operators(graph: Graph, operators: Iterable[OperatorIndex]) -> None:
     half a millisecond an operator, and no memory for tensors.
     """
     made: dict[ValueId, torch.Tensor] = {}
-    with FakeTensorMode(shape_env=ShapeEnv(), allow_fallback_kernels=False), torch.no_grad():
+    with without_data():
         for index in operators:
             for value in operator_inputs(graph.operators[index]):
                 if value not in made:
                     made[value] = _without_data(graph, value)
             _check_operator(graph, index, made)
+
+
+@contextlib.contextmanager
+def without_data() -> Iterator[FakeTensorMode]:
+    """While the block runs, new tensors have no elements, and torch does not log what it then raises."""
+    silenced = _TORCH_LOG.disabled
+    _TORCH_LOG.disabled = True
+    try:
+        with FakeTensorMode(allow_fallback_kernels=False) as mode, torch.no_grad():
+            yield mode
+    finally:
+        _TORCH_LOG.disabled = silenced
 
 
 def _check_operator(graph: Graph, index: OperatorIndex, values: Mapping[ValueId, torch.Tensor]) -> None:
@@ -59,13 +77,66 @@ def _check_operator(graph: Graph, index: OperatorIndex, values: Mapping[ValueId,
     with failing(what):
         args, kwargs = Template(operator, {}, _CPU).fill(values)
         try:
-            made = tensors_of(call(*args, **kwargs))
-        except _NOT_KNOWN:
-            return
+            made = infer(operator.target, call, args, kwargs)
+        except NOT_KNOWN as error:
+            raise ContractError("its outputs depend on the elements of tensors") from error
     check_count(what, made=len(made), expected=len(operator.outputs))
     for output, tensor in zip(operator.outputs, made, strict=True):
         if output >= 0:
             check_made(tensor, graph.values[output], what)
+    unused = [tensor for output, tensor in zip(operator.outputs, made, strict=True) if output < 0]
+    with failing(what):
+        kept = (tensor for tensor in made if not any(tensor is dropped for dropped in unused))
+        check_hidden(_tensors_in(args, kwargs), kept, sum(tensor.nbytes for tensor in unused))
+
+
+def infer(
+    target: str, call: Callable[..., Any], args: list[Any], kwargs: Mapping[str, Any]
+) -> list[torch.Tensor]:
+    """What ``call`` makes of tensors without data, within a FakeTensorMode.
+
+    Raises ContractError for what must not be called, one of NOT_KNOWN where only elements can tell, and
+    whatever torch raises.
+    """
+    given = named(call, args, kwargs)
+    check_arguments(target, call, given)
+    with _Watch() as watch:
+        made = tensors_of(call(*args, **kwargs))
+    hidden = max(watch.most, hidden_bytes(target, given, made))
+    check_hidden(_tensors_in(args, kwargs), made, hidden)
+    return made
+
+
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees the operators that an operator is made of, and the largest of what they make."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.most = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Called by torch for each of them."""
+        result = func(*args, **(kwargs or {}))
+        items = result if isinstance(result, list | tuple) else [result]
+        made = sum(_memory(item) for item in items if isinstance(item, torch.Tensor))
+        self.most = max(self.most, made)
+        return result
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    """Bytes of memory that the elements of ``tensor`` take, views and repeats counted once."""
+    return (
+        prod(size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
+        * tensor.element_size()
+    )
+
+
+def _tensors_in(args: list[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    given = [*args, *kwargs.values()]
+    items = [item for value in given for item in (value if isinstance(value, list) else [value])]
+    return [item for item in items if isinstance(item, torch.Tensor)]
 
 
 def tensors_of(result: Any) -> list[torch.Tensor]:

@@ -20,6 +20,8 @@ from swarm.graph.cut import is_trained
 from swarm.graph.dag import Graph, Operator, Sequence, operator_inputs, references
 from swarm.graph.stage import Stage
 from swarm.ids import OperatorIndex, ValueId
+from swarm.train.contracts import Given, named
+from swarm.train.contracts_values import value_check
 from swarm.train.failures import described, failed
 from swarm.train.inference import check_count, check_operators, tensors_of
 from swarm.train.program_arguments import Template, Values, resolve
@@ -67,6 +69,8 @@ class Instruction:
     """Values that nothing needs afterwards."""
     trained: bool
     """Whether a gradient flows back through it."""
+    check: Callable[[Given], None] | None
+    """What has to hold of the elements that it reads, where torch does not look."""
 
     def __str__(self) -> str:
         return described(self.operator)
@@ -168,6 +172,8 @@ def _call(instruction: Instruction, taken: Values) -> list[torch.Tensor]:
     """The tensors that the operator returns; raises TrainingError where it does not run."""
     args, kwargs = instruction.template.fill(taken)
     try:
+        if instruction.check is not None:
+            instruction.check(named(instruction.call, args, kwargs))
         made = tensors_of(instruction.call(*args, **kwargs))
     except Exception as error:
         raise failed(str(instruction), error) from error
@@ -205,6 +211,7 @@ def _instruction(
         sliced=tuple(v for v in differentiated if v in _sliced(operator)),
         releases=tuple(v for v in (*reads, *made) if v not in needed),
         trained=trained,
+        check=value_check(operator.target, template.device),
     )
     later.update(differentiated)
     needed.update(reads)

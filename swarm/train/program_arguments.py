@@ -44,10 +44,11 @@ def resolve(target: str) -> Callable[..., Any]:
 class Template:
     """The arguments of one call: ``bound`` are the values that never change, :meth:`fill` adds the others."""
 
-    __slots__ = ("_args", "_holes", "_kwargs", "_named_holes", "bound")
+    __slots__ = ("_args", "_holes", "_kwargs", "_named_holes", "bound", "device")
 
     def __init__(self, operator: Operator, bound: Values, device: torch.device) -> None:
         self.bound = bound
+        self.device = device
         self._args = [_fixed(argument, bound, device) for argument in operator.args]
         self._kwargs = {name: _fixed(argument, bound, device) for name, argument in operator.kwargs}
         self._holes = [

@@ -5,8 +5,9 @@ forward and backward, because some operators (``linear`` among them) look at the
 when there are numbers.
 """
 
+import contextlib
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 import torch
@@ -39,16 +40,29 @@ def rehearse(captured: CapturedJob, fields: Sequence[torch.Tensor]) -> None:
     ``fields`` are one micro-batch of the real dataset, its first samples for example. The state of torch's
     random generator is left as it was. Runs on any thread, for seconds at most.
     """
-    try:
-        for graph in (captured.train, captured.evaluate):
-            _judge(graph)
-    except (FailureError, RemoteProtocolError) as error:
-        raise CaptureError(f"no peer could run this model: {error}") from error
-    operations = float(graph_costs(captured.train).flops[-1])
-    held = sum(tensor.nbytes for tensor in captured.tensors.values())
-    if operations <= MOST_OPERATIONS and held <= MOST_BYTES:
-        with torch.random.fork_rng(devices=[]):
+    with _as_on_peers():
+        try:
+            for graph in (captured.train, captured.evaluate):
+                _judge(graph)
+        except (FailureError, RemoteProtocolError) as error:
+            raise CaptureError(f"no peer could run this model: {error}") from error
+        operations = float(graph_costs(captured.train).flops[-1])
+        held = sum(tensor.nbytes for tensor in captured.tensors.values())
+        if operations <= MOST_OPERATIONS and held <= MOST_BYTES:
             _run(captured, fields)
+
+
+@contextlib.contextmanager
+def _as_on_peers() -> Iterator[None]:
+    """Let torch refuse what has no deterministic form, as it does there, and draw from a generator apart."""
+    before = torch.are_deterministic_algorithms_enabled()
+    only_warned = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=only_warned)
 
 
 def _judge(graph: Graph) -> None:

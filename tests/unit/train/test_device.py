@@ -74,6 +74,8 @@ def test_like_machines_name_what_bits_depend_on():
     assert torch.backends.cpu.get_cpu_capability() in text
 
 
-def test_fresh_memory_is_not_filled():
+def test_fresh_memory_carries_nothing_of_what_was_there():
     configure_device(CPU)
-    assert not torch.utils.deterministic.fill_uninitialized_memory
+    secret = torch.full((1000,), 1234567.0)
+    del secret
+    assert torch.empty(1000).isnan().all()

@@ -82,6 +82,15 @@ def test_a_gradient_that_is_not_finite_is_found():
     assert text == "with samples of the dataset, the gradient of layer.weight is not finite"
 
 
+def test_what_is_not_deterministic_is_refused_as_on_a_peer():
+    def put(h: torch.Tensor) -> torch.Tensor:
+        return h.put(torch.tensor([0, 1]), torch.ones(2))
+
+    torch.use_deterministic_algorithms(False)
+    assert "deterministic" in told(captured(after=put))
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
 def test_a_model_too_large_to_run_here_is_judged_without_running(monkeypatch):
     monkeypatch.setattr(rehearsal, "MOST_OPERATIONS", 0.0)
     rehearse(captured(lambda x: torch.log(-1 - x)), SAMPLES)
