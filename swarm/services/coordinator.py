@@ -254,15 +254,15 @@ class Coordinator(Service):
 
     def _followed(self, sender: PeerId, follow: JobFollow) -> bool:
         """Somebody wants to hear of a job: of what has been, once while its link is up, and of what comes."""
-        running, job = self._running.get(JobId(follow.job)), self._jobs.get(JobId(follow.job))
-        if running is not None and sender not in running.catching_up | running.followers:
-            running.catching_up.add(sender)
-            catch_up = self._catch_up(running, sender, follow.since)
-            self._context.tasks.create_task(catch_up, name=f"catch up {short(sender)}")
-        if running is not None and running.issued is not None and not running.job.ended:
+        running = self._running.get(JobId(follow.job))
+        if running is None or running.job.ended or sender in running.catching_up | running.followers:
+            return True
+        running.catching_up.add(sender)
+        if running.issued is not None:
             self._context.send(sender, running.issued)
-        if job is not None and job.coordinator == self._context.identity.peer and not job.ended:
-            self._context.send(sender, notice_of(job))
+        self._context.send(sender, notice_of(running.job))
+        catch_up = self._catch_up(running, sender, follow.since)
+        self._context.tasks.create_task(catch_up, name=f"catch up {short(sender)}")
         return True
 
     async def _catch_up(self, running: Coordinated, peer: PeerId, since: int) -> None:

@@ -1,5 +1,6 @@
 """What a node knows of one job."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -85,6 +86,8 @@ class Job:
 
     def advance(self, progress: JobProgress, now: float) -> None:
         """Take in what was agreed about a step. What is caught up with in one go says nothing of speed."""
+        if not math.isfinite(progress.loss) or progress.step > self.manifest.steps:
+            return
         if progress.outcome == "evaluated":
             self.held_out = progress.loss
         if progress.outcome != "applied" or progress.step != len(self.losses):

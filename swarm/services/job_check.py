@@ -5,6 +5,7 @@ word. All is checked where it is learnt, before anything is made of it, and in o
 raises RemoteProtocolError with one sentence, and nothing else.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from swarm.data.dataset import check_dataset
@@ -17,7 +18,7 @@ from swarm.schedule.cost import graph_costs
 from swarm.schedule.memory import MemoryModel
 from swarm.schedule.units import format_bytes
 from swarm.wire.limits import MAX_BLOCK_BYTES, MAX_GRAPH_BYTES
-from swarm.wire.records.blobs import Blob
+from swarm.wire.records.blobs import Blob, TensorBlob
 from swarm.wire.records.manifest import Dataset, Field, Manifest, Optimizer, blobs_of
 from swarm.wire.records.plan import Plan
 
@@ -62,6 +63,17 @@ def check_graphs(manifest: Manifest, train: Graph, evaluate: Graph) -> None:
             if value.kind in {"parameter", "buffer", "constant"}:
                 known = tensors.get(value.name) == (value.spec.dtype, value.spec.shape)
                 _demand(known, f"it has no tensor {value.name[:_SHOWN]} of the {mode} graph's type and shape")
+
+
+def check_weights(weights: Sequence[TensorBlob], manifest: Manifest) -> None:
+    """Whether trained weights are of this job: all that its state_dict has, each as large as it was."""
+    initial = {tensor.name: _size(tensor) for tensor in manifest.tensors}
+    found = {tensor.name: _size(tensor) for tensor in weights}
+    _demand(len(found) == len(weights), "it returned two tensors of one name", of="result")
+    for name, size in found.items():
+        _demand(initial.get(name) == size, f"{name[:_SHOWN]} is not as it was", of="result")
+    missing = [name for _, name in manifest.state if name not in found]
+    _demand(not missing, f"it lacks {missing[0][:_SHOWN] if missing else ''}", of="result")
 
 
 def check_plan(plan: Plan, manifest: Manifest) -> None:
@@ -119,6 +131,10 @@ def _check_samples(manifest: Manifest) -> None:
         _demand(same, "its held-out samples are of another kind than the others")
         enough = held_out.samples >= manifest.micro_batch_size
         _demand(enough, "its held-out samples do not fill a micro-batch")
+
+
+def _size(tensor: TensorBlob) -> tuple[str, tuple[int, ...], int, int]:
+    return tensor.dtype, tensor.shape, tensor.blob.size, len(tensor.blob.blocks)
 
 
 def _kinds(dataset: Dataset) -> list[Kind]:

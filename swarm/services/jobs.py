@@ -20,7 +20,7 @@ from swarm.ids import JobId, PeerId, job_id, short
 from swarm.services.boundary import job_boundary
 from swarm.services.context import Context, Service
 from swarm.services.job import Job
-from swarm.services.job_check import check_manifest, check_plan
+from swarm.services.job_check import check_manifest, check_plan, check_weights
 from swarm.services.signed import peek, read_signed
 from swarm.wire.limits import MIB
 from swarm.wire.messages.base import Message
@@ -268,6 +268,8 @@ class Jobs(Service):
         member, outcome = read_signed(envelope, OUTCOME, Outcome, self._context)
         if member.peer != job.coordinator:
             raise RemoteProtocolError(f"the outcome of job {short(job.id)} is not signed by its coordinator")
+        if outcome.state == "done":
+            check_weights(outcome.weights, job.manifest)
         job.outcome, job.heard = envelope, True
         job.state, job.sentence, job.since, job.until = outcome.state, outcome.sentence, outcome.wall, 0.0
         job.step, job.weights = outcome.step, outcome.weights

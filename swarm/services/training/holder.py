@@ -7,9 +7,10 @@ from functools import partial
 from typing import Final
 
 from swarm.data.tensors import put_tensor
-from swarm.errors import RemoteProtocolError
+from swarm.errors import FailureError, RemoteProtocolError
 from swarm.ids import JobId, PeerId, StageIndex, short
 from swarm.log import get_log
+from swarm.protocol.coordination import LOADING_SECONDS, SLOWEST_RATE
 from swarm.schedule.units import format_bytes
 from swarm.services.boundary import job_boundary
 from swarm.services.context import Context, Service
@@ -36,6 +37,7 @@ from swarm.wire.messages.pipeline import (
     StepRecord,
 )
 from swarm.wire.records.blobs import TensorBlob
+from swarm.wire.records.manifest import blobs_of
 from swarm.wire.records.plan import Plan
 from swarm.wire.text import printable
 
@@ -59,8 +61,6 @@ class _Held:
     memory: int
     task: asyncio.Task[None] | None = None
     pipeline: StagePipeline | None = None
-    failed: bool = False
-    """It has been given up here; the coordinator knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +73,16 @@ class HolderConfig:
     """Which jobs it offers itself to: ``any``, ``mine``, or the beginning of one job's id."""
     mine: Container[PeerId] = frozenset()
     """Authors whose jobs are ``mine``; asked for each job, since an author may come later."""
+
+    def takes(self, job: Job) -> bool:
+        """Whether this peer gives itself to ``job``."""
+        match self.accepts:
+            case "any":
+                return True
+            case "mine":
+                return job.author in self.mine
+            case prefix:
+                return job.id.startswith(prefix)
 
 
 class Holder(Service):
@@ -169,7 +179,7 @@ class Holder(Service):
         """
         fence = message.fence
         held = self._held.get((JobId(fence.job), StageIndex(fence.target)))
-        if held is None or held.pipeline is None or held.failed:
+        if held is None or held.pipeline is None:
             return None
         stages = held.plan.stages
         if fence.source >= len(stages) or (
@@ -181,22 +191,13 @@ class Holder(Service):
     # Offers and plans.
 
     def _offer(self, job: Job) -> None:
-        if job.ended or not self._accepts(job):
+        if job.ended or not self.config.takes(job):
             return
         offer = Offer(job=job.id, memory=self._free(), flops=self.flops, holding=False)
         self._context.send(job.coordinator, offer)
 
     def _free(self) -> int:
         return max(self.config.memory - sum(held.memory for held in self._held.values()), 0)
-
-    def _accepts(self, job: Job) -> bool:
-        match self.config.accepts:
-            case "any":
-                return True
-            case "mine":
-                return job.author in self.config.mine
-            case prefix:
-                return job.id.startswith(prefix)
 
     def _planned(self, job: Job, plan: Plan) -> None:
         self._drop(job.id)
@@ -213,13 +214,11 @@ class Holder(Service):
             return
         for index in mine:
             self._hold(job, plan, index)
-        for other in self._jobs.all():
-            if other is not job:
-                self._offer(other)
+        self._offer_others(job)
 
     def _unfit(self, job: Job, memory: Sequence[int]) -> str:
         """Why this peer does not take stages of so many bytes, whatever its offers were; empty if it does."""
-        if not self._accepts(job):
+        if not self.config.takes(job):
             return "this peer gives itself to other jobs"
         if len(memory) > MAX_STAGES_HERE:
             return f"{len(memory)} stages are more than one peer takes of a job ({MAX_STAGES_HERE})"
@@ -241,6 +240,7 @@ class Holder(Service):
             held.pipeline = StagePipeline(loaded, context=self._context, device=self._device)
             ready = StageReady(job=held.job.id, generation=held.plan.generation, stage=index)
             self._context.send(held.job.coordinator, ready)
+            await _started(held.pipeline, _start_seconds(held.job))
             await held.pipeline.run()
             await self._hand_over(held, held.pipeline)
 
@@ -276,24 +276,29 @@ class Holder(Service):
                 self._fail(held, stage, sentence)
 
     def _fail(self, held: _Held, index: int, sentence: str) -> None:
-        if held.failed:
+        """Let go of a stage, tell its coordinator why, and offer the memory to the others."""
+        if self._held.get((held.job.id, StageIndex(index))) is not held:
             return
-        held.failed = True
-        if held.task is not None and held.task is not asyncio.current_task():
-            held.task.cancel()
+        self._release((held.job.id, StageIndex(index)))
         self._context.story.tell("trouble", f"stage {index + 1} of job {short(held.job.id)}: {sentence}")
         failed = StageFailed(
             job=held.job.id, generation=held.plan.generation, stage=index, sentence=printable(sentence)
         )
         self._context.send(held.job.coordinator, failed)
+        self._offer_others(held.job)
+
+    def _offer_others(self, job: Job) -> None:
+        """The memory that is left has changed, for a reason that ``job`` knows."""
+        for other in self._jobs.all():
+            if other is not job:
+                self._offer(other)
 
     def _changed(self, job: Job) -> None:
         if not job.ended:
             return
         held = self._drop(job.id)
         if held:
-            for other in self._jobs.all():
-                self._offer(other)
+            self._offer_others(job)
         self._blocks.release(job)
         if held and job.state == "done" and self._is_second_keeper(job):
             self._context.tasks.create_task(self._keep_weights(job), name="keep weights")
@@ -322,9 +327,25 @@ class Holder(Service):
         """Let go of every stage of a job; returns how many there were."""
         places = [place for place in self._held if place[0] == job]
         for place in places:
-            held = self._held.pop(place)
-            if held.task is not None:
-                held.task.cancel()
-        if places:
-            self.idle_since = self._context.clock.wall()
+            self._release(place)
         return len(places)
+
+    def _release(self, place: Place) -> None:
+        held = self._held.pop(place)
+        if held.task is not None and held.task is not asyncio.current_task():
+            held.task.cancel()
+        self.idle_since = self._context.clock.wall()
+
+
+async def _started(pipeline: StagePipeline, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await pipeline.started.wait()
+    except TimeoutError:
+        raise FailureError(f"its coordinator did not start the job within {seconds:.0f} s") from None
+
+
+def _start_seconds(job: Job) -> float:
+    """How long memory is kept for a job that does not start: twice what the other stages may take to load."""
+    total = sum(blob.size for blob in blobs_of(job.manifest))
+    return 2.0 * (LOADING_SECONDS + total / SLOWEST_RATE)

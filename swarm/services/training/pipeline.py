@@ -73,6 +73,8 @@ class StagePipeline:
         self.work = StageWork(loaded)
         self._context = context
         self._device = device
+        self.started = asyncio.Event()
+        """Every stage of the plan is loaded."""
         self._todo: asyncio.Queue[Work | Finish] = asyncio.Queue()
         self._made: Mapping[ValueId, Encoded] = {}
 
@@ -89,6 +91,7 @@ class StagePipeline:
     def start(self) -> None:
         """Every stage of the plan is loaded."""
         self._feed(Start())
+        self.started.set()
 
     def check(self, message: BoundaryTensor | SharedTensor, size: int) -> None:
         """Raise RemoteProtocolError unless ``message`` may come with ``size`` bytes, now."""

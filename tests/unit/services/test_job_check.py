@@ -8,7 +8,14 @@ from msgspec.structs import replace
 
 from swarm.errors import RemoteProtocolError
 from swarm.graph.dag import Graph, Operator, Ref, TensorSpec, Value
-from swarm.services.job_check import check_graphs, check_manifest, check_memory, check_plan, cut_as_planned
+from swarm.services.job_check import (
+    check_graphs,
+    check_manifest,
+    check_memory,
+    check_plan,
+    check_weights,
+    cut_as_planned,
+)
 from swarm.wire.limits import MAX_BLOCK_BYTES, MAX_GRAPH_BYTES
 from swarm.wire.records.blobs import Blob, TensorBlob
 from swarm.wire.records.manifest import Dataset, Field, Manifest, Optimizer, Schedule
@@ -134,6 +141,23 @@ def test_a_job_whose_parts_fit_passes() -> None:
 def test_a_manifest_that_does_not_fit_together(changes: dict[str, Any], complaint: str) -> None:
     with pytest.raises(RemoteProtocolError, match=complaint):
         check_manifest(manifest(**changes))
+
+
+@pytest.mark.parametrize(
+    ("weights", "complaint"),
+    [
+        ((), "it lacks w"),
+        ((WEIGHT, WEIGHT), "two tensors of one name"),
+        ((WEIGHT, replace(WEIGHT, name="v")), "v is not as it was"),
+        ((replace(WEIGHT, shape=(2, 3)),), "w is not as it was"),
+        ((replace(WEIGHT, dtype="int32"),), "w is not as it was"),
+        ((replace(WEIGHT, blob=Blob(size=24, blocks=(NAME, NAME))),), "w is not as it was"),
+    ],
+)
+def test_weights_that_are_not_the_jobs(weights: tuple[TensorBlob, ...], complaint: str) -> None:
+    check_weights((replace(WEIGHT, blob=Blob(size=24, blocks=("z" * 52,))),), manifest())
+    with pytest.raises(RemoteProtocolError, match=complaint):
+        check_weights(weights, manifest())
 
 
 VALUES = graph().values

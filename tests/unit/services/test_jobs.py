@@ -262,7 +262,7 @@ async def test_an_outcome_counts_from_anybody_under_the_coordinators_signature_a
     jobs.handle(OTHER.peer, word, NOTHING)
     assert (job.state, job.step, job.held_out, job.heard) == ("done", 10, 0.5, True)
     assert node.take() == [(COORDINATOR.peer, word)]
-    jobs.handle(OTHER.peer, outcome(job.id, state="failed"), NOTHING)
+    jobs.handle(OTHER.peer, outcome(job.id, state="failed"), NOTHING)  # it has ended already
     jobs.handle(COORDINATOR.peer, notice(job.id, "training"), NOTHING)
     assert job.state == "done"
     node.links[AUTHOR.peer] = FakeLink(node, AUTHOR.peer)

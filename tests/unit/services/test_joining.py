@@ -1,0 +1,67 @@
+"""Joining: what is said when no door opens, and how many peers are called when the DHT names many."""
+
+import asyncio
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from swarm.clock import SystemClock
+from swarm.errors import FailureError
+from swarm.ids import PeerId
+from swarm.services import joining as module
+from swarm.services.joining import CALLS_AT_ONCE, MOST_CALLS, Joining
+
+
+class Silent:
+    """A pool and a DHT in one: many peers are named, and none answers until told to."""
+
+    def __init__(self, peers: int) -> None:
+        self.records = [
+            SimpleNamespace(peer=PeerId(f"{number:032}"), addresses=("192.0.2.1:1",))
+            for number in range(peers)
+        ]
+        self.calling = self.most = self.calls = self.looks = 0
+        self.looked = asyncio.Event()
+
+    async def find(self) -> list[Any]:
+        self.looks += 1
+        if self.looks == 2:
+            self.looked.set()
+            await asyncio.Event().wait()
+        return self.records
+
+    async def dial(self, addresses: Sequence[str], expect: PeerId | None = None) -> None:
+        self.calls += 1
+        self.calling += 1
+        self.most = max(self.most, self.calling)
+        try:
+            await asyncio.sleep(0)
+            raise FailureError(f"{addresses[0]} did not answer")
+        finally:
+            self.calling -= 1
+
+
+def joining_of(world: Silent) -> Joining:
+    return Joining(cast("Any", world), cast("Any", world), role="peer", clock=SystemClock())
+
+
+async def test_a_look_calls_so_many_peers_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.0)
+    world = Silent(320)
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        meeting = group.create_task(joining_of(world).meet(lambda _: True))
+        await world.looked.wait()
+        meeting.cancel()
+    assert (world.calls, world.most) == (MOST_CALLS, CALLS_AT_ONCE)
+
+
+async def test_no_door_says_what_three_addresses_answered_and_how_many_more_there_are() -> None:
+    doors = [f"192.0.2.{number}:7423" for number in range(1, 9)]
+    with pytest.raises(FailureError) as caught:
+        await joining_of(Silent(0)).knock(doors, ())
+    text = str(caught.value)
+    assert text.startswith("no bootstrap node answers: 192.0.2.")
+    assert text.count("did not answer") == 3
+    assert text.endswith("; and 5 more addresses")
