@@ -66,12 +66,17 @@ CATCH_UP: Final = 256
 
 
 class Coordinator(Service):
-    """Coordinates the jobs whose manifest names this peer first."""
+    """Coordinates the jobs whose manifest names this peer first.
 
-    def __init__(self, context: Context, jobs: Jobs, blocks: JobBlocks) -> None:
+    ``coordinates`` is False on nodes that are there for something else: authors choose among peers, and what
+    others say to such a node as the coordinator of a job that names it has no effect.
+    """
+
+    def __init__(self, context: Context, jobs: Jobs, blocks: JobBlocks, *, coordinates: bool) -> None:
         self._context = context
         self._jobs = jobs
         self._blocks = blocks
+        self._coordinates = coordinates
         self._running: dict[JobId, Coordinated] = {}
         jobs.on_job.append(self._on_job)
         jobs.on_cancel.append(self._on_cancel)
@@ -126,7 +131,7 @@ class Coordinator(Service):
         return True
 
     def _on_job(self, job: Job) -> None:
-        if job.coordinator != self._context.identity.peer or job.ended:
+        if not self._coordinates or job.coordinator != self._context.identity.peer or job.ended:
             return
         job.heard = True
         running = self._running[job.id] = Coordinated(job)

@@ -154,19 +154,19 @@ class Jobs(Service):
             self.change(job, state="failed", sentence=lost)
 
     def handle(self, sender: PeerId, message: Message, payload: memoryview) -> bool:
-        """Take a message of this flow; False for any other."""
+        """Take a message of this flow; False for any other, and for what is signed for a job nobody knows."""
         del payload
         match message:
             case JobAnnounce():
                 self._learn(message.manifest, from_peer=sender)
             case JobCancel():
-                self._cancelled(message.cancellation, sender)
+                return self._cancelled(message.cancellation, sender)
             case JobNotice():
                 self._noticed(sender, message)
             case JobOutcome():
-                self.settle(message.outcome, from_peer=sender)
+                return self.settle(message.outcome, from_peer=sender)
             case PlanIssue():
-                self._planned(sender, message)
+                return self._planned(sender, message)
             case JobProgress() if sender != self._context.identity.peer:
                 return self._advanced(sender, message)
             case _:
@@ -241,10 +241,10 @@ class Jobs(Service):
             for listener in self.on_forget:
                 listener(oldest)
 
-    def _cancelled(self, envelope: bytes, sender: PeerId) -> None:
+    def _cancelled(self, envelope: bytes, sender: PeerId) -> bool:
         job = self._jobs.get(JobId(peek(envelope, CANCELLATION, Cancellation).job))
         if job is None or job.ended or job.cancellation:
-            return
+            return job is not None
         member, _ = read_signed(envelope, CANCELLATION, Cancellation, self._context)
         if member.peer != job.author and Right.ORGANISE not in member.rights:
             raise RemoteProtocolError(f"peer {short(member.peer)} cancelled a job that is not its own")
@@ -255,16 +255,17 @@ class Jobs(Service):
         self.change(job, state="cancelled", sentence=f"cancelled by peer {short(member.peer)}")
         for listener in self.on_cancel:
             listener(job)
+        return True
 
-    def settle(self, envelope: bytes, *, from_peer: PeerId) -> None:
-        """Take in how a job ended, and pass it on.
+    def settle(self, envelope: bytes, *, from_peer: PeerId) -> bool:
+        """Take in how a job ended, and pass it on; False where the job is not known.
 
-        Raises RemoteProtocolError where its coordinator has not signed that. A job that is not known, or
-        ended already in its coordinator's word, is left as it is.
+        Raises RemoteProtocolError where its coordinator has not signed that. A job that ended already in its
+        coordinator's word is left as it is.
         """
         job = self._jobs.get(JobId(peek(envelope, OUTCOME, Outcome).job))
         if job is None or job.outcome:
-            return
+            return job is not None
         member, outcome = read_signed(envelope, OUTCOME, Outcome, self._context)
         if member.peer != job.coordinator:
             raise RemoteProtocolError(f"the outcome of job {short(job.id)} is not signed by its coordinator")
@@ -278,14 +279,15 @@ class Jobs(Service):
             if peer != from_peer:
                 self._context.send(peer, JobOutcome(outcome=envelope))
         self.changed(job)
+        return True
 
-    def _planned(self, sender: PeerId, message: PlanIssue) -> None:
+    def _planned(self, sender: PeerId, message: PlanIssue) -> bool:
         unproven = peek(message.plan, PLAN, Plan)
         job = self._jobs.get(JobId(unproven.job))
         if job is None or job.ended:
-            return
+            return job is not None
         if job.plan is not None and job.plan.generation >= unproven.generation:
-            return
+            return True
         member, plan = read_signed(message.plan, PLAN, Plan, self._context)
         if member.peer != job.coordinator:
             raise RemoteProtocolError(
@@ -299,6 +301,7 @@ class Jobs(Service):
             job.plan = plan
             for listener in self.on_plan:
                 listener(job, plan)
+        return True
 
     def _noticed(self, sender: PeerId, notice: JobNotice) -> None:
         job = self._jobs.get(JobId(notice.job))

@@ -132,9 +132,9 @@ class Node(Handlers):
         self.exchange = BlockExchange(self._store(), clock=clock, tasks=self.tasks)
         self.jobs = Jobs(self)
         self.blocks = JobBlocks(self, self.exchange)
-        coordinator = (Coordinator(self, self.jobs, self.blocks),) if config.role == "peer" else ()
+        coordinator = Coordinator(self, self.jobs, self.blocks, coordinates=config.role == "peer")
         made = extra(Services(context=self, jobs=self.jobs, blocks=self.blocks))
-        self._services: tuple[Service, ...] = (self.jobs, *coordinator, *made)
+        self._services: tuple[Service, ...] = (self.jobs, coordinator, *made)
         self._archive = Archive(
             config.folder, jobs=self.jobs, blocks=self.blocks, state=self._state, tasks=self.tasks
         )

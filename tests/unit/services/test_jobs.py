@@ -389,7 +389,7 @@ def test_what_is_signed_for_a_job_that_nobody_knows_is_dropped_before_its_signat
     monkeypatch.setattr(module, "read_signed", None)
     for job in ("a" * 52, ended.id):
         for message in (cancelled(OTHER, job), outcome(job, by=OTHER)):
-            assert jobs.handle(OTHER.peer, message, NOTHING)
+            assert jobs.handle(OTHER.peer, message, NOTHING) == (job == ended.id)
     assert ended.state == "done"
 
 
