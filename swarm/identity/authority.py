@@ -1,12 +1,14 @@
 """The authority: the organiser's root key, and what it has issued (decision D1).
 
 Its folder holds ``key.pem`` (the root key: who has it is the organiser), ``authority.json`` (certificate,
-door key, whether the swarm is public) and ``invites.jsonl`` (see ``swarm.identity.issued``).
+door key, whether the swarm is public), ``invites.jsonl`` (see ``swarm.identity.issued``) and, once somebody
+was revoked, ``revocations.bin`` (see ``swarm.identity.revocations``).
 """
 
 import secrets
 import shutil
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -20,13 +22,16 @@ from swarm.identity.invite import Invite
 from swarm.identity.issued import IssuedInvite, append_issued, read_issued
 from swarm.identity.keys import KEY_BYTES, PrivateKey, load_key, save_key
 from swarm.identity.profile import MAX_NAME_BYTES, is_swarm_name, read_authority
+from swarm.identity.revocation_list import MAX_REVOKED, sign_list
+from swarm.identity.revocations import Revocations
 from swarm.identity.rights import CONTRIBUTE_ONLY, Right
-from swarm.identity.terms import InviteTerms, check_terms, door_digest
-from swarm.ids import SwarmId, swarm_id
+from swarm.identity.terms import InviteId, InviteTerms, check_terms, door_digest
+from swarm.ids import PeerId, SwarmId, swarm_id
 
 KEY_FILE: Final = "key.pem"
 STATE_FILE: Final = "authority.json"
 ISSUED_FILE: Final = "invites.jsonl"
+REVOCATIONS_FILE: Final = "revocations.bin"
 
 
 class _State(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -50,6 +55,8 @@ class Authority:
         self._key = key
         self._folder: Path | None = None
         self._issued: list[IssuedInvite] = []
+        self.revocations = Revocations(certificate)
+        """What it has revoked, and what others with a copy of its key have, as far as it has heard."""
         self.certificate = certificate
         self.door_key = door_key
         self.public = public
@@ -112,6 +119,7 @@ class Authority:
                 f"the authority in {folder} is damaged ({error}): restore it from a copy"
             ) from None
         authority._issued = read_issued(folder / ISSUED_FILE)
+        authority.revocations = Revocations.load(folder / REVOCATIONS_FILE, authority=state.certificate)
         authority._folder = folder
         return authority
 
@@ -159,6 +167,36 @@ class Authority:
             append_issued(self._folder / ISSUED_FILE, record)
         self._issued.append(record)
         return invite
+
+    def revoke(self, *, peers: Iterable[PeerId], invites: Iterable[InviteId], now: float) -> bool:
+        """Sign a list with ``peers`` and ``invites`` on it too, and a new DHT key; False where all are on it.
+
+        Once saved or loaded, it is on disk when this returns. Raises FailureError where the list is full.
+        """
+        known = self.revocations
+        all_peers, all_invites = known.peers.union(peers), known.invites.union(invites)
+        if (all_peers, all_invites) == (known.peers, known.invites):
+            return False
+        if max(len(all_peers), len(all_invites)) > MAX_REVOKED:
+            raise FailureError(f"a revocation list names at most {MAX_REVOKED} peers and as many invites")
+        epoch_key = secrets.token_bytes(KEY_BYTES)
+        new = sign_list(
+            self._key,
+            number=known.number + 1,
+            peers=all_peers,
+            invites=all_invites,
+            epoch_key=epoch_key,
+            now=now,
+        )
+        known.learn(new.data)
+        known.take_key(epoch_key)
+        self.save_revocations()
+        return True
+
+    def save_revocations(self) -> None:
+        """Write what is known of revocations, where the authority was saved; raises FailureError."""
+        if self._folder is not None:
+            self.revocations.save(self._folder / REVOCATIONS_FILE)
 
     def _write(self, folder: Path) -> None:
         save_key(folder / KEY_FILE, self._key)

@@ -17,7 +17,7 @@ class Right(StrEnum):
     ADMIT = "admit"
     """Sign admissions of newcomers; bootstrap nodes need it."""
     ORGANISE = "organise"
-    """Cancel any job and revoke members."""
+    """Cancel any job."""
 
 
 ALL_RIGHTS: Final = frozenset(Right)
