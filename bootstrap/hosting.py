@@ -16,6 +16,7 @@ from swarm.identity.opening import open_identity
 from swarm.log import configure
 from swarm.net.address import Address
 from swarm.services.home import Home, HomeLock
+from swarm.services.revoked import adopt_revocations
 from swarm.services.status.access import Access, is_loopback
 from swarm.services.status.server import StatusServer
 from swarm.services.status.source import StatusSource
@@ -94,7 +95,9 @@ async def host_node(
     with home.lock() as lock:
         async with contextlib.AsyncExitStack() as stack:
             try:
-                node = make(home, enter_swarm(home, options.invite))
+                identity = enter_swarm(home, options.invite)
+                adopt_revocations(home.base, home.folder, identity)
+                node = make(home, identity)
                 server = await _serve_status(stack, home, lock, node, status)
                 await stack.enter_async_context(node)
             except BaseException:

@@ -117,6 +117,33 @@ class MembersOptions(HomeOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RevokeOptions(HomeOptions):
+    """Put a peer, or everybody who came by an invite, out of a swarm that was created here, for good.
+
+    A peer's invite is revoked with it, or else its holder could return under a new key. All links with the
+    revoked end within seconds; nodes that are away hear of it when they come back.
+
+    Example:
+      swarm revoke lab k3vq
+    """
+
+    swarm: _SwarmArgument
+    id: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID",
+            help="A peer or an invite, as swarm members shows it, or the first characters of it.",
+            show_default=False,
+        ),
+    ]
+    peer_only: Annotated[
+        bool,
+        typer.Option("--peer-only", help="Leave the peer's invite as it is; others may have come by it."),
+    ] = False
+    json: JsonOption = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class StatusOptions(HomeOptions):
     """Show what a node knows: jobs, stages, members, links, and what happened.
 

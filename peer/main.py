@@ -14,6 +14,7 @@ from peer.config import (
     JobsOptions,
     MembersOptions,
     PeerOptions,
+    RevokeOptions,
     StatusOptions,
     TrainOptions,
 )
@@ -46,6 +47,12 @@ def _members(options: MembersOptions) -> None:
     from peer.commands.members import members  # noqa: PLC0415
 
     members(options)
+
+
+def _revoke(options: RevokeOptions) -> None:
+    from peer.commands.revoke import revoke  # noqa: PLC0415
+
+    revoke(options)
 
 
 def _peer(options: PeerOptions) -> None:
@@ -88,6 +95,7 @@ add_command(app, "demo", DemoOptions, _demo)
 add_command(app, "create", CreateOptions, _create)
 add_command(app, "invite", InviteOptions, _invite)
 add_command(app, "members", MembersOptions, _members)
+add_command(app, "revoke", RevokeOptions, _revoke)
 add_command(app, "bootstrap", BootstrapOptions, run_bootstrap)
 add_command(app, "peer", PeerOptions, _peer)
 add_command(app, "train", TrainOptions, _train)

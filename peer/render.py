@@ -38,6 +38,7 @@ _STYLES: Final = {
     "failed": "red",
     "cancelled": "red",
     "left": "red",
+    "revoked": "yellow",
     "trouble": "red",
     "refused": "yellow",
 }

@@ -121,8 +121,8 @@ class _Record:
 class Pool:
     """The links of one peer; an asynchronous context manager that owns their tasks.
 
-    ``reception`` has what later hellos say of this peer, its identity, the ledger of uses and the epoch key;
-    all of it may be changed while the pool runs.
+    ``reception`` has what later hellos say of this peer, its identity, the ledger of uses and who was
+    revoked; all of it may be changed while the pool runs.
     """
 
     def __init__(

@@ -5,7 +5,7 @@ as long to make (tried).
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -29,21 +29,21 @@ class End:
 
     def __str__(self) -> str:
         """With the other side as its subject."""
-        match self.by:
-            case "network":
-                return self.sentence
-            case "us" if self.refusal:
-                return f"was refused: {self.sentence}"
-            case "us" if self.code == "protocol":
-                return f"broke the protocol: {self.sentence}"
-            case "us":
-                return f"was hung up on: {self.sentence}"
-            case "them" if self.refusal:
-                return f"refused this peer: {self.sentence}"
-            case "them" if self.code == "protocol":
-                return f"says that this peer broke the protocol: {self.sentence}"
-            case _:
-                return f"left: {self.sentence}" if self.sentence else "left"
+        if self.by == "network":
+            return self.sentence
+        words = _WORDS.get((self.by, "refusal" if self.refusal else self.code), _OTHER_WORDS[self.by])
+        return f"{words}: {self.sentence}" if self.sentence else words
+
+
+_WORDS: Final = {
+    ("us", "refusal"): "was refused",
+    ("us", "protocol"): "broke the protocol",
+    ("us", "revoked"): "was hung up on, and told",
+    ("them", "refusal"): "refused this peer",
+    ("them", "protocol"): "says that this peer broke the protocol",
+    ("them", "revoked"): "hung up",
+}
+_OTHER_WORDS: Final = {"us": "was hung up on", "them": "left"}
 
 
 class Received(Struct, frozen=True):

@@ -7,8 +7,9 @@ from typing import Final, get_args
 from swarm.errors import LocalError, RemoteProtocolError, RemoteRefusalError
 from swarm.identity.admission import Admission, admit, check_admission, may_join
 from swarm.identity.chain import Member, check_chain, show_time
-from swarm.identity.door import check_door, door_proof
+from swarm.identity.door import check_door, door_proof, first_epoch_key
 from swarm.identity.membership import Identity
+from swarm.identity.revocations import Revocations
 from swarm.identity.rights import Right
 from swarm.identity.uses import UseLedger
 from swarm.ids import PeerId, short
@@ -19,6 +20,7 @@ from swarm.wire.messages.hello import (
     Capabilities,
     Hello,
     RefusalCode,
+    RevocationNews,
     Role,
 )
 
@@ -62,7 +64,15 @@ class Reception:
         self.identity = identity
         self.profile = profile
         self.ledger = ledger
-        self.epoch: Epoch | None = None
+        self.revocations = Revocations(identity.authority)
+
+    @property
+    def epoch(self) -> Epoch:
+        """The newest DHT key that is known."""
+        known = self.revocations
+        if known.epoch:
+            return Epoch(number=known.epoch, key=known.epoch_key)
+        return Epoch(number=0, key=first_epoch_key(self.identity.door_key))
 
     def introduce(self, peer: PeerId, *, now: float) -> Hello:
         """The hello to ``peer``; ``now`` in wall seconds."""
@@ -78,6 +88,7 @@ class Reception:
             door=door_proof(identity.door_key, prover=identity.peer, verifier=peer),
             boot=profile.boot,
             wall=now,
+            revocations=self.revocations.digest,
             addresses=profile.addresses,
             capabilities=profile.capabilities,
         )
@@ -88,15 +99,12 @@ class Reception:
         ``observed`` is the address it was seen from, ``now`` in wall seconds. Raises RemoteRefusalError with
         the code and the sentence of the refusal.
         """
-        member = judge_hello(hello, identity=self.identity, leaf=leaf, now=now)
+        member = judge_hello(hello, identity=self.identity, revocations=self.revocations, leaf=leaf, now=now)
         admission, counted = self._admission(member, hello, now)
-        epoch = self.epoch if self._knocks(hello, member) else None
         accept = Accept(
             version=min(hello.newest, PROTOCOL_VERSION),
             observed=observed,
             admission=admission,
-            epoch=epoch.number if epoch else 0,
-            epoch_key=epoch.key if epoch else b"",
         )
         return Verdict(member=member, accept=accept, counted=counted)
 
@@ -126,12 +134,25 @@ class Reception:
             )
         return b"", False
 
+    def news_for(self, hello: Hello, member: Member) -> RevocationNews | None:
+        """What ``member``, who said ``hello``, has to be sent of revocations; None where it knows all."""
+        if hello.revocations == self.revocations.digest or not self.revocations.lists:
+            return None
+        return self.news(hello, member)
+
+    def news(self, hello: Hello, member: Member) -> RevocationNews:
+        """All that is known of revocations, for ``member``, who said ``hello``."""
+        key = self.revocations.epoch_key if self._knocks(hello, member) else b""
+        return RevocationNews(lists=self.revocations.lists, epoch_key=key)
+
     def _knocks(self, hello: Hello, member: Member) -> bool:
         identity = self.identity
         return check_door(identity.door_key, hello.door, prover=member.peer, verifier=identity.peer)
 
 
-def judge_hello(hello: Hello, *, identity: Identity, leaf: bytes, now: float) -> Member:
+def judge_hello(
+    hello: Hello, *, identity: Identity, revocations: Revocations, leaf: bytes, now: float
+) -> Member:
     """The member that ``hello`` introduces to ``identity``; ``leaf`` is the certificate that TLS has seen.
 
     ``now`` in wall seconds. Raises RemoteRefusalError, whose sentence is addressed to the other side and
@@ -148,6 +169,9 @@ def judge_hello(hello: Hello, *, identity: Identity, leaf: bytes, now: float) ->
     if hello.chain[1] != leaf:
         raise RemoteRefusalError("bad-certificate", "your hello has another certificate than your connection")
     member = check_chain(hello.chain, identity.authority, now=now)
+    revoked = revocations.sentence(member)
+    if revoked:
+        raise RemoteRefusalError("revoked", f"{revoked}: ask them why, and for a new invite")
     admission = _admission_of(hello, member, identity, now)
     if not may_join(member, admission, now=now):
         raise RemoteRefusalError(

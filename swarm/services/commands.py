@@ -4,14 +4,15 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
-from swarm.errors import FailureError
+from swarm.errors import FailureError, MisuseError, RemoteProtocolError
 from swarm.ids import short
 from swarm.log import get_log
 from swarm.services.export import export_weights
 from swarm.services.job import Job
 from swarm.services.job_blocks import JobBlocks
 from swarm.services.jobs import Jobs
-from swarm.services.status.source import CancelReport, ExportReport
+from swarm.services.revoked import Revoked
+from swarm.services.status.source import CancelReport, ExportReport, RevocationReport
 
 LISTEN_SECONDS: Final = 3.0
 """How long a command waits for the swarm to tell it of a job."""
@@ -30,6 +31,14 @@ async def cancel_job(jobs: Jobs, prefix: str) -> CancelReport:
         raise FailureError(f"job {short(found.id)} has ended already: it is {found.state}")
     jobs.cancel(found)
     return CancelReport(job=found.id)
+
+
+def tell_revocations(revoked: Revoked, lists: tuple[bytes, ...], epoch_key: bytes) -> RevocationReport:
+    """Tell the swarm who was revoked; raises MisuseError where a list does not hold in it."""
+    try:
+        return revoked.tell(lists, epoch_key)
+    except RemoteProtocolError as error:
+        raise MisuseError(str(error)) from None
 
 
 async def export_job(jobs: Jobs, blocks: JobBlocks, prefix: str, path: Path) -> ExportReport:

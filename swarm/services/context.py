@@ -6,6 +6,7 @@ from typing import Protocol
 
 from swarm.clock import Clock
 from swarm.identity.membership import Identity
+from swarm.identity.revocations import Revocations
 from swarm.ids import JobId, PeerId
 from swarm.net.link import Link
 from swarm.services.story import Story
@@ -20,6 +21,11 @@ class Context(Protocol):
     @property
     def identity(self) -> Identity:
         """This peer."""
+        ...
+
+    @property
+    def revocations(self) -> Revocations:
+        """Who was revoked, as far as is known here."""
         ...
 
     @property

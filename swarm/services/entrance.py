@@ -17,9 +17,9 @@ from swarm.net.address import Address
 from swarm.net.interfaces import reachable_hosts
 from swarm.net.link import Link
 from swarm.net.pool import Pool
-from swarm.protocol.epochs import first_epoch, newer_epoch
 from swarm.protocol.welcome import Epoch
 from swarm.services.joining import Joining, JoinState
+from swarm.services.revoked import Revoked
 from swarm.wire.limits import MAX_ADDRESSES
 from swarm.wire.messages.hello import Role
 
@@ -50,7 +50,6 @@ class Entrance:
         self._discovery: Discovery | None = None
         self._joining: Joining | None = None
         self._started = clock.wall()
-        self._doors: frozenset[str] = frozenset()
         """Addresses of the invite, and of members met in earlier runs."""
 
     @property
@@ -96,6 +95,8 @@ class Entrance:
             network=self._network,
         )
         await discovery.start()
+        epoch = self._pool.reception.epoch
+        discovery.set_epoch(epoch.number, epoch.key)
         return discovery
 
     async def aclose(self) -> None:
@@ -103,18 +104,19 @@ class Entrance:
         if self._discovery is not None:
             await self._discovery.aclose()
 
-    async def join(self, remembered: Sequence[str], *, tasks: asyncio.TaskGroup) -> None:
+    async def join(self, remembered: Sequence[str], *, revoked: Revoked, tasks: asyncio.TaskGroup) -> None:
         """Join the swarm, then look out for other peers in ``tasks``; ``remembered`` are addresses to try.
+
+        Discovery begins once ``revoked`` has caught up with those who opened.
 
         Raises FailureError or RemoteRefusalError, in one line, where that is not possible. A bootstrap node
         that reaches nobody begins alone.
         """
         pool, discovery, role = self._pool, self.discovery, self._config.role
         joining = self._joining = Joining(pool, discovery, role=role, clock=self._clock)
-        self._doors = frozenset((*pool.identity.addresses, *remembered))
-        self._use(first_epoch(pool.identity.door_key))
         pool.addresses = self._addresses(())
         links = await self._knock(joining, remembered)
+        await revoked.catch_up(links)
         pool.addresses = self._addresses([seen for link in links if (seen := _observed(link))])
         tasks.create_task(discovery.run(), name="discovery")
         if links:
@@ -136,16 +138,8 @@ class Entrance:
         except FailureError:
             return ()
 
-    def on_up(self, link: Link) -> None:
-        """A link is up: use the DHT key that it brings, where that counts, and hand it on."""
-        known = self._pool.reception.epoch
-        door = link.dialed and link.address in self._doors
-        newer = newer_epoch(known, link.accept, link.member, door=door) if known is not None else None
-        if newer is not None:
-            self._use(newer)
-
-    def _use(self, epoch: Epoch) -> None:
-        self._pool.reception.epoch = epoch
+    def set_epoch(self, epoch: Epoch) -> None:
+        """Use another DHT key from now on; the one before it is still understood."""
         self.discovery.set_epoch(epoch.number, epoch.key)
 
     def look_soon(self) -> None:

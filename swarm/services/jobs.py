@@ -17,11 +17,12 @@ from swarm.identity.chain import Member
 from swarm.identity.envelope import CANCELLATION, MANIFEST, OUTCOME, PLAN, seal
 from swarm.identity.rights import Right
 from swarm.ids import JobId, PeerId, job_id, short
+from swarm.log import get_log
 from swarm.services.boundary import job_boundary
 from swarm.services.context import Context, Service
 from swarm.services.job import Job
 from swarm.services.job_check import check_manifest, check_plan, check_weights
-from swarm.services.signed import peek, read_signed
+from swarm.services.signed import RevokedSignerError, peek, read_signed
 from swarm.wire.limits import MIB
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.coordination import PlanIssue
@@ -37,6 +38,8 @@ from swarm.wire.messages.jobs import (
 from swarm.wire.records.manifest import Cancellation, Manifest
 from swarm.wire.records.outcome import Outcome
 from swarm.wire.records.plan import Plan
+
+_log = get_log(__name__)
 
 MAX_JOBS: Final = 256
 MAX_JOB_BYTES: Final = 16 * MIB
@@ -156,6 +159,13 @@ class Jobs(Service):
     def handle(self, sender: PeerId, message: Message, payload: memoryview) -> bool:
         """Take a message of this flow; False for any other, and for what is signed for a job nobody knows."""
         del payload
+        try:
+            return self._take(sender, message)
+        except RevokedSignerError as error:
+            _log.debug("passed over", reason=str(error), told_by=sender)
+            return True
+
+    def _take(self, sender: PeerId, message: Message) -> bool:
         match message:
             case JobAnnounce():
                 self._learn(message.manifest, from_peer=sender)
@@ -256,6 +266,21 @@ class Jobs(Service):
         for listener in self.on_cancel:
             listener(job)
         return True
+
+    def drop_revoked(self) -> None:
+        """Cancel the jobs of authors who were revoked."""
+        for job in self.all():
+            if not job.ended and self._author_is_revoked(job):
+                self.change(job, state="cancelled", sentence=f"its author {short(job.author)} was revoked")
+                for listener in self.on_cancel:
+                    listener(job)
+
+    def _author_is_revoked(self, job: Job) -> bool:
+        try:
+            self._open(job.envelope)
+        except RevokedSignerError:
+            return True
+        return False
 
     def settle(self, envelope: bytes, *, from_peer: PeerId) -> bool:
         """Take in how a job ended, and pass it on; False where the job is not known.

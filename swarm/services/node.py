@@ -18,6 +18,7 @@ from swarm.dht.endpoint import UdpNetwork
 from swarm.errors import LocalError, RemoteProtocolError
 from swarm.identity.chain import Member
 from swarm.identity.membership import Identity
+from swarm.identity.revocations import Revocations
 from swarm.identity.uses import UseLedger
 from swarm.ids import JobId, PeerId, short
 from swarm.log import get_log
@@ -28,7 +29,7 @@ from swarm.net.pool import Handlers, Pool, PoolConfig
 from swarm.services.archive import Archive
 from swarm.services.blocks import BlockExchange
 from swarm.services.boundary import job_boundary, job_of
-from swarm.services.commands import cancel_job, export_job
+from swarm.services.commands import cancel_job, export_job, tell_revocations
 from swarm.services.context import Buffer, Context, Service
 from swarm.services.coordinator import Coordinator
 from swarm.services.entrance import Entrance, EntranceConfig
@@ -37,9 +38,10 @@ from swarm.services.jobs import Jobs
 from swarm.services.members import Members, load_members, save_members
 from swarm.services.node_status import HeldStage, describe_node
 from swarm.services.renewal import keep_renewed
+from swarm.services.revoked import REVOCATIONS_FILE, Revoked
 from swarm.services.soft_state import SoftState
 from swarm.services.status.document import StatusDocument
-from swarm.services.status.source import CancelReport, ExportReport
+from swarm.services.status.source import CancelReport, ExportReport, RevocationReport
 from swarm.services.story import Story
 from swarm.services.version import program_version
 from swarm.wire.messages.base import Message
@@ -129,12 +131,14 @@ class Node(Handlers):
             handlers=self,
             ledger=self._ledger,
         )
+        self.pool.reception.revocations = Revocations.load(
+            config.folder / REVOCATIONS_FILE, authority=identity.authority
+        )
         self.exchange = BlockExchange(self._store(), clock=clock, tasks=self.tasks)
         self.jobs = Jobs(self)
         self.blocks = JobBlocks(self, self.exchange)
         coordinator = Coordinator(self, self.jobs, self.blocks, coordinates=config.role == "peer")
         made = extra(Services(context=self, jobs=self.jobs, blocks=self.blocks))
-        self._services: tuple[Service, ...] = (self.jobs, coordinator, *made)
         self._archive = Archive(
             config.folder, jobs=self.jobs, blocks=self.blocks, state=self._state, tasks=self.tasks
         )
@@ -149,6 +153,9 @@ class Node(Handlers):
             clock=clock,
             network=self._networks.datagrams,
         )
+        self.revoked = Revoked(self, self.pool.reception, config.folder, set_epoch=self.entrance.set_epoch)
+        self.revoked.on_news.append(self.jobs.drop_revoked)
+        self._services: tuple[Service, ...] = (self.revoked, self.jobs, coordinator, *made)
 
     def _store(self) -> Blocks:
         return BlockStore(self.config.folder / BLOCKS_FOLDER, self.config.disk)
@@ -205,7 +212,7 @@ class Node(Handlers):
 
     async def _join(self) -> None:
         remembered = self.members.addresses()
-        await self.entrance.join(remembered, tasks=self.tasks)
+        await self.entrance.join(remembered, revoked=self.revoked, tasks=self.tasks)
         identity = self.identity
         self.story.tell("joined", f"joined the swarm {identity.name} as peer {short(identity.peer)}")
 
@@ -233,6 +240,10 @@ class Node(Handlers):
         """End a job in the whole swarm; see ``swarm.services.commands``."""
         return await cancel_job(self.jobs, job)
 
+    async def revoke(self, lists: tuple[bytes, ...], epoch_key: bytes) -> RevocationReport:
+        """Tell the swarm of revocations; see ``swarm.services.commands``."""
+        return tell_revocations(self.revoked, lists, epoch_key)
+
     async def export(self, job: str, path: Path) -> ExportReport:
         """Write a job's trained weights; see ``swarm.services.commands``."""
         return await export_job(self.jobs, self.blocks, job, path)
@@ -243,6 +254,11 @@ class Node(Handlers):
     def identity(self) -> Identity:
         """This peer."""
         return self.pool.identity
+
+    @property
+    def revocations(self) -> Revocations:
+        """Who was revoked."""
+        return self.pool.reception.revocations
 
     @property
     def links(self) -> Mapping[PeerId, Link]:
@@ -282,7 +298,6 @@ class Node(Handlers):
     def on_up(self, link: Link) -> None:
         """A link is up."""
         self.members.on_up(link)
-        self.entrance.on_up(link)
         if self.identity.admission and link.accept.admission == self.identity.admission:
             save = partial(self.identity.save, self.config.folder)
             self.tasks.create_task(self._keep("the admission is", save), name="save identity")

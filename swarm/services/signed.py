@@ -7,17 +7,25 @@ import msgspec
 from swarm.errors import RemoteProtocolError
 from swarm.identity.chain import Member
 from swarm.identity.envelope import Domain, open_envelope, peek_payload
+from swarm.ids import short
 from swarm.services.context import Context
 
 Record = TypeVar("Record")
 
 
+class RevokedSignerError(RemoteProtocolError):
+    """What somebody signed who was revoked. Whoever passed it on may not have heard of that yet."""
+
+
 def read_signed(
     envelope: bytes, domain: Domain, kind: type[Record], context: Context
 ) -> tuple[Member, Record]:
-    """The signer and the record in ``envelope``; raises RemoteProtocolError for anything else."""
+    """The signer and the record in ``envelope``; raises RemoteProtocolError for anything else,
+    RevokedSignerError where only the signer's standing is at fault."""
     authority, now = context.identity.authority, context.clock.wall()
     member, payload = open_envelope(envelope, domain=domain, authority=authority, now=now)
+    if context.revocations.sentence(member):
+        raise RevokedSignerError(f"the {domain} is signed by peer {short(member.peer)}, who was revoked")
     return member, _decode(payload, domain, kind)
 
 

@@ -12,7 +12,7 @@ from swarm.log import Log
 KEPT: Final = 200
 """Events kept in memory; a night of a peer's life is a few dozen."""
 
-Kind = Literal["joined", "linked", "left", "job", "plan", "training", "refused", "trouble"]
+Kind = Literal["joined", "linked", "left", "job", "plan", "training", "refused", "revoked", "trouble"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,13 +93,19 @@ class Cluster:
         nothing = Capabilities(memory=0, device="", torch="", operators="", like="")
         config, identity = self._place("bootstrap", nothing)
         node = Node(config, identity=identity, clock=self.clock, networks=self._networks(config.listen.host))
-        await self._enter(node)
+        await self.enter(node)
         self.addresses = (*self.addresses, *node.addresses)
         return node
 
     async def add_peer(self, *, memory: int, accepts: str = "any") -> TrainingNode:
         """Start a peer that gives ``memory`` bytes to stages."""
         return await self._add("peer", Gift(device=torch.device("cpu"), memory=memory, accepts=accepts))
+
+    def make_peer(self, invite: Invite) -> Node:
+        """A peer by ``invite`` that gives nothing, for :meth:`enter`."""
+        nothing = Capabilities(memory=0, device="", torch="", operators="", like="")
+        config, identity = self._place("peer", nothing, invite)
+        return Node(config, identity=identity, clock=self.clock, networks=self._networks(config.listen.host))
 
     async def add_author(self) -> TrainingNode:
         """Start a node that publishes jobs."""
@@ -118,7 +124,7 @@ class Cluster:
     async def _start(self, config: NodeConfig, gift: Gift, identity: Identity) -> TrainingNode:
         networks = self._networks(config.listen.host)
         node = TrainingNode(config, gift=gift, identity=identity, clock=self.clock, networks=networks)
-        await self._enter(node)
+        await self.enter(node)
         return node
 
     async def until(self, holds: Callable[[], bool], *, seconds: float = 60.0) -> None:
@@ -131,18 +137,21 @@ class Cluster:
                 self._moved.clear()
                 await self._moved.wait()
 
-    async def _enter(self, node: Node) -> None:
+    async def enter(self, node: Node) -> None:
+        """Let ``node`` join; raises what keeps it from that."""
         node.story.listeners.append(lambda _: self._moved.set())
         node.jobs.on_change.append(lambda _: self._moved.set())
         stack = AsyncExitStack()
         await stack.enter_async_context(node)
         self._nodes[node] = stack
 
-    def _place(self, role: Role, offered: Capabilities) -> tuple[NodeConfig, Identity]:
+    def _place(
+        self, role: Role, offered: Capabilities, invite: Invite | None = None
+    ) -> tuple[NodeConfig, Identity]:
         number = next(self._numbers)
         folder = self._folder / f"node-{number}"
         folder.mkdir(parents=True)
-        identity = Identity.join(self.invite(), key=PrivateKey.generate(), now=self.clock.wall())
+        identity = Identity.join(invite or self.invite(), key=PrivateKey.generate(), now=self.clock.wall())
         identity.save(folder)
         host = f"10.0.0.{number}" if self._memory else LOOPBACK
         config = NodeConfig(folder=folder, role=role, listen=Address(host, 0), disk=GIB, capabilities=offered)

@@ -19,6 +19,7 @@ def plain_hello(*, newest: int = PROTOCOL_VERSION, boot: bytes = b"bootboot") ->
         door=b"",
         boot=boot,
         wall=1_750_000_000.0,
+        revocations=b"",
         addresses=(f"{peer_id(b'peer')}:7423",),
         capabilities=NO_CAPABILITIES,
     )
@@ -26,4 +27,4 @@ def plain_hello(*, newest: int = PROTOCOL_VERSION, boot: bytes = b"bootboot") ->
 
 def plain_accept(*, version: int = PROTOCOL_VERSION) -> Accept:
     """An accept that brings nothing."""
-    return Accept(version=version, observed="192.0.2.1:7423", admission=b"", epoch=0, epoch_key=b"")
+    return Accept(version=version, observed="192.0.2.1:7423", admission=b"")

@@ -19,7 +19,7 @@ from swarm.services.status.document import (
     SwarmStatus,
     WaitingStatus,
 )
-from swarm.services.status.source import CancelReport, ExportReport
+from swarm.services.status.source import CancelReport, ExportReport, RevocationReport
 
 MOMENT = 1_700_000_000.0
 """The wall time around which everything in the sample happens."""
@@ -95,7 +95,7 @@ def _member(peer: str, label: str, *, linked: bool) -> MemberStatus:
     return MemberStatus(
         id=peer,
         role="peer",
-        invite="i" * 16,
+        invite="i" * 32,
         label=label,
         linked=linked,
         address="192.0.2.9:7423",
@@ -151,6 +151,11 @@ class SampleSource:
             raise FailureError(f"{path} cannot be written: no such folder")
         self.commands.append(("export", job))
         return ExportReport(job=JOB, path=str(path), tensors=3, bytes=1000)
+
+    async def revoke(self, lists: tuple[bytes, ...], epoch_key: bytes) -> RevocationReport:
+        """Know nothing else, and tell one peer."""
+        self.commands.append(("revoke", str(len(lists))))
+        return RevocationReport(lists=lists, epoch_key=epoch_key, told=1)
 
     def replace(self, **changes: object) -> None:
         """Change fields of the document."""

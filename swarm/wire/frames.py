@@ -81,6 +81,8 @@ class CloseCode(IntEnum):
     """Another link between the two peers takes its place."""
     FAULT = 3
     """Something failed at the sender."""
+    REVOKED = 4
+    """The organiser has revoked the receiver."""
 
 
 class CancelCode(IntEnum):

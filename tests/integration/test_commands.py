@@ -214,6 +214,34 @@ def test_detached_training_goes_on_without_its_author(shell: Shell, tmp_path: Pa
     assert weights.stat().st_size > 1000
 
 
+def test_who_is_revoked_is_out_even_with_a_new_home(shell: Shell, tmp_path: Path) -> None:
+    bootstrap, _ = shell.bootstrap()
+    ann = tmp_path / "ann.invite"
+    ann.write_text(shell.json("invite", "lab", "--label", "Ann")["invite"])
+    # Ann's machine is another one: what she runs has a base of its own.
+    theirs = Shell(tmp_path / "ann")
+    theirs.home.mkdir()
+    try:
+        peer = theirs.peer("peer1", str(ann), "1MiB")
+        read_until(bootstrap, "linked with peer")
+        [met] = [m for m in shell.json("members", "lab")["members"] if m["label"] == "Ann"]
+        report = shell.json("revoke", "lab", met["peer"][:6])
+        assert (report["peers"], report["invites"]) == ([met["peer"]], [met["invite"]])
+        assert report["news"]
+        assert "the organiser revoked you on" in read_until(peer, "revoked")
+        interrupt(peer)
+        for home in ("peer1", "again"):  # the old key, and a new one by the same invite
+            refused = theirs.run("jobs", "--name", home, "--invite", str(ann))
+            assert refused.returncode == 1
+            assert "refused this peer: the organiser revoked you" in refused.stderr
+            assert refused.stderr.count("\n") == 1
+        assert [m["revoked"] for m in shell.json("members", "lab")["members"] if m["label"] == "Ann"] == [
+            True
+        ]
+    finally:
+        theirs.close()
+
+
 def test_failures_are_one_line_with_what_to_do(shell: Shell) -> None:
     node, invite = shell.bootstrap()
     taken = read_until(node, "bootstrap node of swarm lab at ").rsplit(" ", 1)[1].strip()
@@ -284,8 +312,8 @@ def test_without_torch_four_commands_say_what_to_install(tmp_path: Path, words: 
 
 
 def test_without_torch_everything_else_works(tmp_path: Path) -> None:
-    for command in ("demo", "create", "invite", "members", "bootstrap", "peer", "train", "jobs", "cancel",
-                    "export", "status"):  # fmt: skip
+    for command in ("demo", "create", "invite", "members", "revoke", "bootstrap", "peer", "train",
+                    "jobs", "cancel", "export", "status"):  # fmt: skip
         result = without_torch(tmp_path, command, "--help")
         assert result.returncode == 0, result.stderr
         assert "Example:" in result.stdout

@@ -31,13 +31,15 @@ SAMPLES: list[Message] = [
         door=bytes(range(32)),
         boot=bytes(8),
         wall=1796040000.5,
+        revocations=bytes(range(32)),
         addresses=("192.0.2.1:7423", "[2001:db8::1]:7423"),
         capabilities=hello.Capabilities(
             memory=6 << 30, device="cuda:0", torch="2.13.0", operators=JOB, like="torch 2.13.0, cuda"
         ),
     ),
-    hello.Accept(version=1, observed="198.51.100.7:40000", admission=b"", epoch=2, epoch_key=bytes(32)),
+    hello.Accept(version=1, observed="198.51.100.7:40000", admission=b"admission"),
     hello.Refusal(code="invite-expired", sentence="your invite had to be used by yesterday"),
+    hello.RevocationNews(lists=(b"newest", b"other"), epoch_key=bytes(range(32))),
     jobs.JobAnnounce(manifest=b"manifest"),
     jobs.JobCancel(cancellation=b"cancellation"),
     jobs.JobFollow(job=JOB, since=12),

@@ -8,8 +8,8 @@ import msgspec
 
 from swarm.errors import FailureError, LocalError, MisuseError
 from swarm.services.status.document import StatusDocument
-from swarm.services.status.openapi import CancelRequest, ErrorReply, ExportRequest
-from swarm.services.status.source import CancelReport, ExportReport
+from swarm.services.status.openapi import CancelRequest, ErrorReply, ExportRequest, RevocationRequest
+from swarm.services.status.source import CancelReport, ExportReport, RevocationReport
 
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 15.0
@@ -17,7 +17,7 @@ ANSWER_SECONDS: Final = 15.0
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 """A status of a thousand members and two hundred links has less than 1 MB."""
 
-_Reply = TypeVar("_Reply", CancelReport, ExportReport)
+_Reply = TypeVar("_Reply", CancelReport, ExportReport, RevocationReport)
 
 
 class StatusClient:
@@ -58,6 +58,11 @@ class StatusClient:
         """
         request = ExportRequest(job=job, path=str(path))
         return await self._command("export", request, ExportReport, None)
+
+    async def revoke(self, lists: tuple[bytes, ...], epoch_key: bytes) -> RevocationReport:
+        """Let the node tell the swarm who was revoked; raises like ``cancel``."""
+        request = RevocationRequest(lists=lists, epoch_key=epoch_key)
+        return await self._command("revoke", request, RevocationReport, ANSWER_SECONDS)
 
     async def _command(
         self, name: str, request: msgspec.Struct, reply: type[_Reply], seconds: float | None

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from swarm.wire.messages.hello import Role
 from swarm.wire.messages.jobs import JobState
 
-EventKind = Literal["joined", "linked", "left", "job", "plan", "training", "refused", "trouble"]
+EventKind = Literal["joined", "linked", "left", "job", "plan", "training", "refused", "revoked", "trouble"]
 
 
 class PeerStatus(Struct, frozen=True, kw_only=True):

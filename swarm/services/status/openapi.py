@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from swarm.services.status.document import StatusDocument
-from swarm.services.status.source import CancelReport, ExportReport
+from swarm.services.status.source import CancelReport, ExportReport, RevocationReport
 
 
 class CancelRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -21,6 +21,13 @@ class ExportRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     path: str
 
 
+class RevocationRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Body of ``POST /control/revoke``: signed revocation lists, and the DHT key of the newest."""
+
+    lists: tuple[bytes, ...]
+    epoch_key: bytes
+
+
 class ErrorReply(msgspec.Struct, frozen=True, kw_only=True):
     """Body of every answer that is not a success. ``misuse``: the request, not the attempt, was wrong."""
 
@@ -28,7 +35,16 @@ class ErrorReply(msgspec.Struct, frozen=True, kw_only=True):
     misuse: bool = False
 
 
-_TYPES: Final = (StatusDocument, CancelRequest, CancelReport, ExportRequest, ExportReport, ErrorReply)
+_TYPES: Final = (
+    StatusDocument,
+    CancelRequest,
+    CancelReport,
+    ExportRequest,
+    ExportReport,
+    RevocationRequest,
+    RevocationReport,
+    ErrorReply,
+)
 
 
 def _json(name: str, text: str) -> dict[str, Any]:
@@ -78,6 +94,7 @@ def describe_endpoint(version: str) -> bytes:
             "/openapi.json": _read("This document.", _text("application/json", "It.")),
             "/control/cancel": _command("End a job.", "CancelRequest", "CancelReport"),
             "/control/export": _command("Write trained weights to a file.", "ExportRequest", "ExportReport"),
+            "/control/revoke": _command("Pass on who was revoked.", "RevocationRequest", "RevocationReport"),
         },
         "components": {
             "schemas": components,

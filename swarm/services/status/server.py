@@ -18,18 +18,24 @@ from swarm.services.status.access import Access, judge_request
 from swarm.services.status.connections import Connections
 from swarm.services.status.dashboard import Dashboard, load_dashboard
 from swarm.services.status.metrics import NodeMetrics
-from swarm.services.status.openapi import CancelRequest, ErrorReply, ExportRequest, describe_endpoint
+from swarm.services.status.openapi import (
+    CancelRequest,
+    ErrorReply,
+    ExportRequest,
+    RevocationRequest,
+    describe_endpoint,
+)
 from swarm.services.status.source import StatusSource
 from swarm.services.version import program_version
 
-MAX_REQUEST_BYTES: Final = 64 * 1024
-"""Bytes of a request's body; the longest holds a job id and a path."""
+MAX_REQUEST_BYTES: Final = 2 * 1024 * 1024
+"""Bytes of a request's body; the longest holds revocation lists."""
 
 SHUTDOWN_SECONDS: Final = 1.0
 """How long open requests may go on when the node ends; it has five seconds for everything."""
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-_Body = TypeVar("_Body", CancelRequest, ExportRequest)
+_Body = TypeVar("_Body", CancelRequest, ExportRequest, RevocationRequest)
 
 
 class StatusServer:
@@ -99,6 +105,7 @@ class StatusServer:
                 web.get("/openapi.json", self._describe),
                 web.post("/control/cancel", self._cancel),
                 web.post("/control/export", self._export),
+                web.post("/control/revoke", self._revoke),
             ]
         )
         return application
@@ -157,6 +164,12 @@ class StatusServer:
             return await self._source.export(body.job, path)
 
         return await _command(request, ExportRequest, export)
+
+    async def _revoke(self, request: web.Request) -> web.Response:
+        async def revoke(body: RevocationRequest) -> msgspec.Struct:
+            return await self._source.revoke(body.lists, body.epoch_key)
+
+        return await _command(request, RevocationRequest, revoke)
 
 
 async def _command(

@@ -14,6 +14,15 @@ class CancelReport(Struct, frozen=True, kw_only=True):
     job: str
 
 
+class RevocationReport(Struct, frozen=True, kw_only=True):
+    """The revocation lists that a node knows now, with the DHT key; and whom it could tell."""
+
+    lists: tuple[bytes, ...]
+    epoch_key: bytes
+    told: int
+    """Links on which the lists went out or were known already."""
+
+
 class ExportReport(Struct, frozen=True, kw_only=True):
     """Trained weights written to a file."""
 
@@ -26,8 +35,8 @@ class ExportReport(Struct, frozen=True, kw_only=True):
 class StatusSource(Protocol):
     """A node, seen from its status endpoint.
 
-    ``job`` is a job's id or an unambiguous prefix of it. Both commands raise MisuseError where no job, or
-    more than one, has that prefix, and FailureError where they cannot do it, with the cause.
+    ``job`` is a job's id or an unambiguous prefix of it. The commands on jobs raise MisuseError where no job,
+    or more than one, has that prefix, and FailureError where they cannot do it, with the cause.
     """
 
     def status(self) -> StatusDocument:
@@ -36,6 +45,10 @@ class StatusSource(Protocol):
 
     async def cancel(self, job: str) -> CancelReport:
         """End the job in the whole swarm."""
+        ...
+
+    async def revoke(self, lists: tuple[bytes, ...], epoch_key: bytes) -> RevocationReport:
+        """Tell the swarm of revocation lists, and the DHT key of the newest."""
         ...
 
     async def export(self, job: str, path: Path) -> ExportReport:

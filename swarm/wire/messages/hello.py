@@ -8,7 +8,13 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import Meta, Struct
 
 from swarm.ids import DIGEST_LENGTH
-from swarm.wire.limits import MAX_ADDRESS_LENGTH, MAX_ADDRESSES, MAX_CERTIFICATE_BYTES
+from swarm.wire.limits import (
+    MAX_ADDRESS_LENGTH,
+    MAX_ADDRESSES,
+    MAX_CERTIFICATE_BYTES,
+    MAX_REVOCATION_LIST_BYTES,
+    MAX_REVOCATION_LISTS,
+)
 from swarm.wire.messages.base import Count, Message, ShortId
 from swarm.wire.text import PLAIN, Sentence, ShortText
 
@@ -58,6 +64,8 @@ class Hello(Message, frozen=True, kw_only=True):
     """Random for each run of the program: tells a restart from a second copy."""
     wall: float
     """The sender's clock, seconds since 1970 UTC."""
+    revocations: Annotated[bytes, Meta(max_length=32)]
+    """Equal at two peers who know the same revocation lists and the newest DHT key; empty without any."""
     addresses: Addresses
     """``host:port`` (TCP, and UDP for the DHT) where the sender listens."""
     capabilities: Capabilities
@@ -71,10 +79,6 @@ class Accept(Message, frozen=True, kw_only=True):
     observed: Annotated[str, Meta(max_length=MAX_ADDRESS_LENGTH, pattern=PLAIN)]
     admission: Annotated[bytes, Meta(max_length=4096)]
     """A new admission of the receiver, signed by a member with ``admit``; empty where none was needed."""
-    epoch: Count
-    """Number of the DHT key epoch in ``epoch_key``."""
-    epoch_key: Annotated[bytes, Meta(max_length=32)]
-    """The current DHT epoch key, for those who showed the door key; else empty."""
 
 
 RefusalCode = Literal[
@@ -91,6 +95,19 @@ RefusalCode = Literal[
     "right-missing",
     "protocol",
 ]
+
+
+class RevocationNews(Message, frozen=True, kw_only=True):
+    """Both sides: somebody was revoked. Once up, to one whose hello shows that it knows other lists; then
+    whenever there is news. ``epoch_key`` is the DHT key that the newest list commits to, for those who showed
+    the door key; else empty."""
+
+    NUMBER: ClassVar[int] = 4
+    lists: Annotated[
+        tuple[Annotated[bytes, Meta(max_length=MAX_REVOCATION_LIST_BYTES)], ...],
+        Meta(max_length=MAX_REVOCATION_LISTS),
+    ]
+    epoch_key: Annotated[bytes, Meta(max_length=32)]
 
 
 class Refusal(Message, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ MESSAGES: Final[dict[int, type[Message]]] = {
         hello.Hello,
         hello.Accept,
         hello.Refusal,
+        hello.RevocationNews,
         jobs.JobAnnounce,
         jobs.JobCancel,
         jobs.JobFollow,

@@ -22,7 +22,6 @@ from swarm.net.link import Link
 from swarm.net.memory import MemoryNetwork
 from swarm.net.pool import Handlers, Pool
 from swarm.protocol.strikes import MAX_STRIKES
-from swarm.protocol.welcome import Epoch
 from swarm.testing.clock import ManualClock
 from swarm.testing.loop import run_on_manual_clock
 from swarm.testing.pools import Pools, Recorder
@@ -292,20 +291,18 @@ async def test_a_pool_can_be_entered_again(world: World) -> None:
             await world.recorders["bob"].until(lambda r: len(r.downs) == len(r.ups))
 
 
-# Admission and the epoch key.
+# Admission.
 
 
 @scene
-async def test_a_newcomer_gets_its_admission_and_the_epoch_key(world: World) -> None:
+async def test_a_newcomer_gets_its_admission(world: World) -> None:
     ledger = UseLedger()
     newcomer = world.pools.identity(world.pools.invite(rights=CONTRIBUTE_ONLY, uses=1))
     async with (
-        world.pool("alice", ledger=ledger, role="bootstrap") as alice,
+        world.pool("alice", ledger=ledger, role="bootstrap"),
         world.pool("bob", identity=newcomer) as bob,
     ):
-        alice.reception.epoch = Epoch(number=4, key=b"e" * 32)
         link = await bob.dial([ALICE])
-        assert (link.accept.epoch, link.accept.epoch_key) == (4, b"e" * 32)
         assert link.hello.role == "bootstrap"
         assert bob.identity.admission == link.accept.admission
         check_admission(

@@ -65,6 +65,7 @@ def test_peers_of_this_machine_are_known_without_a_running_node(
             "role": "",
             "linked": False,
             "known_from": "home peer1 on this machine",
+            "revoked": False,
         }
     ]
     assert document["invites"][1]["peers"] == [identity.peer]

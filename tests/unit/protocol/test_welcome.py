@@ -15,7 +15,7 @@ from swarm.identity.membership import Identity
 from swarm.identity.rights import ALL_RIGHTS, CONTRIBUTE_ONLY, Right
 from swarm.identity.uses import UseLedger
 from swarm.ids import peer_id
-from swarm.protocol.welcome import Epoch, Profile, Reception, refusal_code
+from swarm.protocol.welcome import Profile, Reception, refusal_code
 from swarm.testing.hellos import NO_CAPABILITIES
 from swarm.wire.messages.hello import PROTOCOL_VERSION, Hello
 
@@ -23,7 +23,6 @@ NOW = 1_800_000_000.0
 HOUR = 3600.0
 AUTHORITY = Authority.create("lab", public=False, now=NOW)
 OTHER = Authority.create("garage", public=False, now=NOW)
-EPOCH = Epoch(number=3, key=b"k" * 32)
 
 
 def invite(authority: Authority = AUTHORITY, **terms: Any) -> Invite:
@@ -219,32 +218,75 @@ def test_a_newcomer_takes_its_admission_once_and_only_a_real_one() -> None:
     assert newcomer.introduce(peer_id(b"x" * 32), now=NOW).admission == accept.admission
 
 
-# The epoch key.
+# Revocations, and the key that goes with them.
 
 
-def test_the_epoch_key_is_for_those_who_know_the_door_key() -> None:
-    newcomer, door = identity(), reception(DOOR.identity)
-    hello = hello_of(newcomer, door)
-    before = door.judge(hello, leaf=newcomer.leaf, observed="", now=NOW).accept
-    assert (before.epoch, before.epoch_key) == (0, b"")
-    door.epoch = EPOCH
-    good = door.judge(hello, leaf=newcomer.leaf, observed="", now=NOW).accept
-    assert (good.epoch, good.epoch_key) == (3, EPOCH.key)
+def revoke(*members: Identity) -> Authority:
+    """The authority, on a machine of its own, once it has revoked ``members``."""
+    copy = Authority(
+        AUTHORITY._key, AUTHORITY.certificate, door_key=AUTHORITY.door_key, public=AUTHORITY.public
+    )
+    copy.revoke(peers=[member.peer for member in members], invites=(), now=NOW)
+    return copy
+
+
+def informed(who: Identity, authority: Authority) -> Reception:
+    host, known = reception(who), authority.revocations
+    assert host.revocations.learn_all(known.lists, known.epoch_key)
+    return host
+
+
+def test_who_was_revoked_is_told_so() -> None:
+    newcomer, other = identity(), identity()
+    host = informed(identity(), revoke(newcomer))
+    code, sentence = refusal(hello_of(newcomer, host), to=host)
+    assert code == "revoked"
+    assert sentence.startswith("the organiser revoked you")
+    host.judge(hello_of(other, host), leaf=other.leaf, observed="", now=NOW)
+
+
+def test_all_begin_with_the_key_that_is_in_every_invite() -> None:
+    assert reception(identity()).epoch == reception(identity()).epoch
+    assert reception(identity()).epoch.number == 0
+    assert len(reception(identity()).epoch.key) == 32
+
+
+def test_who_knows_the_lists_is_sent_nothing() -> None:
+    authority = revoke(identity())
+    host, guest = informed(identity(), authority), informed(identity(), authority)
+    hello = guest.introduce(host.identity.peer, now=NOW)
+    assert host.epoch == guest.epoch
+    assert host.epoch.number == 1
+    assert host.news_for(hello, guest.identity.member) is None
+    assert reception(identity()).news_for(hello, guest.identity.member) is None
+
+
+def test_the_key_goes_with_the_lists_to_those_who_know_the_door_key() -> None:
+    newcomer = identity()
+    host = informed(identity(), revoke(identity()))
+    news = host.news_for(hello_of(newcomer, host), newcomer.member)
+    assert news is not None
+    assert (news.lists, news.epoch_key) == (host.revocations.lists, host.epoch.key)
+    guest = reception(newcomer)
+    assert guest.revocations.learn_all(news.lists, news.epoch_key)
+    assert guest.epoch == host.epoch
 
 
 @pytest.mark.parametrize("door", [b"", b"x" * 32])
-def test_without_a_good_proof_there_is_no_epoch_key(door: bytes) -> None:
-    newcomer, host = identity(), reception(DOOR.identity)
-    host.epoch = EPOCH
-    accept = host.judge(hello_of(newcomer, host, door=door), leaf=newcomer.leaf, observed="", now=NOW).accept
-    assert accept.epoch_key == b""
+def test_without_a_good_proof_there_is_no_key(door: bytes) -> None:
+    newcomer = identity()
+    host = informed(identity(), revoke(identity()))
+    news = host.news_for(hello_of(newcomer, host, door=door), newcomer.member)
+    assert news is not None
+    assert news.epoch_key == b""
 
 
 def test_a_proof_for_one_peer_is_worth_nothing_at_another() -> None:
-    newcomer, host = identity(), reception(DOOR.identity)
-    host.epoch = EPOCH
-    accept = host.judge(hello_of(newcomer, PEER), leaf=newcomer.leaf, observed="", now=NOW).accept
-    assert accept.epoch_key == b""
+    newcomer = identity()
+    host = informed(identity(), revoke(identity()))
+    news = host.news_for(hello_of(newcomer, PEER), newcomer.member)
+    assert news is not None
+    assert news.epoch_key == b""
 
 
 def test_a_code_that_the_wire_does_not_have_is_a_bug_here() -> None:

@@ -14,6 +14,7 @@ from swarm.identity.authority import Authority
 from swarm.identity.envelope import CANCELLATION, MANIFEST, OUTCOME, PLAN, seal
 from swarm.identity.keys import PrivateKey
 from swarm.identity.membership import Identity
+from swarm.identity.revocations import Revocations
 from swarm.identity.rights import ALL_RIGHTS, CONTRIBUTE_ONLY, Right
 from swarm.ids import JobId, PeerId, job_id
 from swarm.log import get_log
@@ -61,6 +62,7 @@ class FakeNode:
 
     def __init__(self, identity: Identity) -> None:
         self.identity = identity
+        self.revocations = Revocations(identity.authority)
         self.clock = CLOCK
         self.story = Story(CLOCK, get_log("test"))
         self.links: dict[PeerId, Any] = {}

@@ -8,6 +8,7 @@ import json
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from swarm.services.status.access import Access
 from swarm.services.status.client import StatusClient
 from swarm.services.status.connections import MAX_CONNECTIONS
 from swarm.services.status.document import StatusDocument
-from swarm.services.status.server import StatusServer
+from swarm.services.status.server import MAX_REQUEST_BYTES, StatusServer
 from swarm.testing.status import JOB, SampleSource
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop}
@@ -124,7 +125,9 @@ async def test_a_mangled_command_is_misuse_and_changes_nothing(body: bytes) -> N
         status, _, reply = await ask(url + "/control/cancel", "POST", data=body, headers=CONTROL)
         assert status == 400
         assert json.loads(reply)["misuse"] is True
-        status, _, reply = await ask(url + "/control/cancel", "POST", data=b"x" * 70_000, headers=CONTROL)
+        status, _, reply = await ask(
+            url + "/control/cancel", "POST", data=BytesIO(b"x" * (MAX_REQUEST_BYTES + 1)), headers=CONTROL
+        )
         assert status == 413
     assert source.commands == []
 
@@ -209,9 +212,12 @@ async def test_openapi_describes_the_real_answers(tmp_path: Path) -> None:
         assert not conforms(description, schemas, status | {"links": [{}]})
         for path, methods in description["paths"].items():
             for method, operation in methods.items():
-                body = json.dumps(
-                    {"job": "j", "path": str(tmp_path / "w")} if "export" in path else {"job": "j"}
-                )
+                fields: dict[str, Any] = {"job": "j"}
+                if "export" in path:
+                    fields["path"] = str(tmp_path / "w")
+                if "revoke" in path:
+                    fields = {"lists": ["bGlzdA=="], "epoch_key": "a2V5"}
+                body = json.dumps(fields)
                 options = {"data": body, "headers": CONTROL} if method == "post" else {}
                 code, headers, answer = await ask(url + path, method.upper(), **options)
                 assert code == 200

@@ -78,7 +78,7 @@ def test_header_fields_come_back() -> None:
         (header(5, number=2, stream=1), "unknown code 2"),
         (header(6, length=7), "outside the limits"),
         (header(7, length=9), "outside the limits"),
-        (header(8, number=4), "unknown code 4"),
+        (header(8, number=9), "unknown code 9"),
         (header(8, stream=1), "names stream 1"),
         (header(8, length=4 * MAX_SENTENCE_LENGTH + 1), "outside the limits"),
     ],
