@@ -5,17 +5,21 @@ threads by calling thread, so it is set inside the device thread.
 """
 
 import asyncio
+import logging
 import os
 import platform
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 import psutil
 import torch
 
 from swarm.errors import MisuseError
+from swarm.log import get_log
+
+_log = get_log(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -88,6 +92,24 @@ def memory_of(device: torch.device) -> Memory:
     return Memory(total=found.total, available=found.available)
 
 
+def end_process(sentence: str) -> None:
+    """End this process with ``sentence`` as its last line: no thread can be made to leave an operator."""
+    _log.error(sentence)
+    logging.shutdown()
+    os._exit(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long an operator may run that nobody waits for any more, and what is done then."""
+
+    abandoned: float = 300.0
+    """Seconds after the one who waited was cancelled, which is when the job has ended."""
+    closing: float = 60.0
+    """Seconds after :meth:`DeviceThread.aclose` was called."""
+    on_stuck: Callable[[str], None] = end_process
+
+
 class DeviceThread:
     """The one thread that calls torch. Work runs in the order in which it is asked for.
 
@@ -95,10 +117,14 @@ class DeviceThread:
 
         async with DeviceThread(find_device("cpu")) as device:
             result = await device.run(executor.forward, step, 0, inputs, received)
+
+    An operator that never returns cannot be stopped. Where one outlives its job for longer than ``patience``,
+    the process ends with a line that says so, and whoever keeps it running starts it again.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, patience: Patience | None = None) -> None:
         self.device = device
+        self._patience = patience or Patience()
         self._pool = ThreadPoolExecutor(
             max_workers=1, thread_name_prefix="device", initializer=configure_device, initargs=(device,)
         )
@@ -108,12 +134,33 @@ class DeviceThread:
 
         Cancelling drops work that has not begun, and stops the waiting for work that has.
         """
-        return await asyncio.wrap_future(self._pool.submit(work, *args, **kwargs))
+        running = self._pool.submit(work, *args, **kwargs)
+        try:
+            return await asyncio.wrap_future(running)
+        except asyncio.CancelledError:
+            name = getattr(work, "__qualname__", "work")
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._patience.abandoned, self._judge, running, name)
+            raise
+
+    def _judge(self, running: Future[Any], name: str) -> None:
+        """Work was abandoned a while ago."""
+        if not running.done():
+            self._patience.on_stuck(
+                f"the device still runs {name} for a job that ended {self._patience.abandoned:.0f} s ago, "
+                "and nothing can stop it; this process ends, so that the device is free: start it again"
+            )
 
     async def aclose(self) -> None:
         """Let what runs end, drop what has not begun, and end the thread."""
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, lambda: self._pool.shutdown(wait=True, cancel_futures=True))
+        ending = loop.run_in_executor(None, lambda: self._pool.shutdown(wait=True, cancel_futures=True))
+        done, _ = await asyncio.wait([ending], timeout=self._patience.closing)
+        if not done:
+            self._patience.on_stuck(
+                f"an operator did not return within {self._patience.closing:.0f} s; "
+                "this process ends without it"
+            )
 
     async def __aenter__(self) -> Self:
         return self

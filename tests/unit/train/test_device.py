@@ -1,11 +1,13 @@
 import asyncio
+import subprocess
+import sys
 import threading
 
 import pytest
 import torch
 
 from swarm.errors import MisuseError
-from swarm.train.device import DeviceThread, configure_device, find_device, like_machines, memory_of
+from swarm.train.device import DeviceThread, Patience, configure_device, find_device, like_machines, memory_of
 
 CPU = torch.device("cpu")
 
@@ -61,6 +63,86 @@ async def test_closing_ends_the_thread():
     thread = await device.run(threading.current_thread)
     await device.aclose()
     assert not thread.is_alive()
+
+
+async def test_an_operator_that_outlives_its_job_is_told_of():
+    told: list[str] = []
+    stuck, begun, release = asyncio.Event(), threading.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def hear(sentence: str) -> None:
+        told.append(sentence)
+        stuck.set()
+
+    def never() -> None:
+        begun.set()
+        release.wait()
+
+    async with (
+        DeviceThread(CPU, Patience(abandoned=0.01, on_stuck=hear)) as device,
+        asyncio.TaskGroup() as group,
+    ):
+        await device.run(lambda: None)
+        task = group.create_task(device.run(never))
+        await loop.run_in_executor(None, begun.wait)
+        task.cancel()
+        await stuck.wait()
+        release.set()
+    (sentence,) = told
+    assert "the device still runs" in sentence
+    assert "never for a job that ended 0 s ago" in sentence
+
+
+async def test_work_that_was_waiting_when_its_job_ended_is_dropped_and_not_told_of():
+    told: list[str] = []
+    begun, release = threading.Event(), threading.Event()
+
+    def first() -> None:
+        begun.set()
+        release.wait()
+
+    async with (
+        DeviceThread(CPU, Patience(abandoned=0.0, on_stuck=told.append)) as device,
+        asyncio.TaskGroup() as group,
+    ):
+        group.create_task(device.run(first))
+        await asyncio.get_running_loop().run_in_executor(None, begun.wait)
+        waiting = group.create_task(device.run(lambda: told.append("ran")))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        await asyncio.sleep(0)
+        release.set()
+    assert told == []
+
+
+async def test_closing_does_not_wait_for_ever():
+    told: list[str] = []
+    begun, release = threading.Event(), threading.Event()
+
+    def never() -> None:
+        begun.set()
+        release.wait()
+
+    device = DeviceThread(CPU, Patience(closing=0.01, on_stuck=told.append))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(device.run(never))
+        await asyncio.get_running_loop().run_in_executor(None, begun.wait)
+        await device.aclose()
+        release.set()
+    assert told == ["an operator did not return within 0 s; this process ends without it"]
+
+
+def test_the_process_ends_with_its_last_line_even_while_an_operator_runs():
+    program = (
+        "import threading, swarm.log; from swarm.train.device import end_process; swarm.log.configure(); "
+        "threading.Thread(target=threading.Event().wait).start(); end_process('this is why')"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert ended.returncode == 1
+    assert "this is why" in ended.stderr
 
 
 def test_memory_is_in_bytes():
