@@ -6,7 +6,6 @@ when there are numbers.
 """
 
 import contextlib
-import math
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
@@ -91,17 +90,13 @@ def _run(captured: CapturedJob, fields: Sequence[torch.Tensor]) -> None:
     )
     try:
         executor = StageExecutor(task, captured.tensors, _CPU)
-        result = executor.forward(0, 0, _inputs(train, fields, stages[0].inputs), {})
+        executor.forward(0, 0, _inputs(train, fields, stages[0].inputs), {})
         executor.backward(0, 0, {})
-        measured = executor.measure({})
+        executor.measure({})
         executor.abandon_step()
         executor.evaluate(0, _inputs(evaluate, fields, evaluation.inputs), {})
     except SwarmError as error:
         raise CaptureError(f"with samples of the dataset, {error}") from error
-    if result.loss is None or not math.isfinite(result.loss):
-        raise CaptureError(f"with samples of the dataset, the loss is {result.loss}: first in {result.fault}")
-    if measured.fault:
-        raise CaptureError(f"with samples of the dataset, {measured.fault} is not finite")
 
 
 def _inputs(

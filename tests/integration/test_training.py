@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from swarm.errors import FailureError
+from swarm.errors import CaptureError, FailureError
 from swarm.ids import ValueId
 from swarm.protocol.pipeline_events import Backward
 from swarm.schedule.capacity import memory_for_peers
@@ -293,6 +293,16 @@ async def test_a_loss_that_becomes_nan_names_step_and_stage(tmp_path: Path, make
         assert job.sentence.startswith(f"step {len(job.losses)}: ")
         assert "pass of stage" in job.sentence
         assert all(torch.isfinite(torch.tensor(job.losses)))
+
+
+def test_samples_that_no_peer_could_train_on_are_refused_before_anything_is_published(
+    make_job: MakeJob,
+) -> None:
+    inside = (torch.arange(96).reshape(16, 6) % 5, torch.arange(96).reshape(16, 6) % 5)
+    outside = (inside[0] + 10_000, inside[1])
+    with pytest.raises(CaptureError, match="with samples of the dataset, the operator embedding in module"):
+        prepare_job(make_job(dataset=outside, held_out=None))
+    assert prepare_job(make_job(dataset=inside, held_out=None)).held_out is None
 
 
 async def test_with_the_dhts_storage_emptied_a_join_fails(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import torch
 
 from swarm.data.blobs import put_graph
 from swarm.data.dataset import describe, prepare
@@ -20,6 +21,7 @@ from swarm.services.node import Services
 from swarm.services.training.arrays import to_array
 from swarm.train.job import CapturedJob, TrainingJob, capture_job, prepare_samples
 from swarm.train.optimizer import to_manifest
+from swarm.train.rehearsal import rehearse
 from swarm.wire.records.manifest import Manifest, blobs_of
 
 PIN: Final = "author"
@@ -37,13 +39,15 @@ class PreparedJob:
 
 
 def prepare_job(job: TrainingJob) -> PreparedJob:
-    """Capture ``job`` and read its samples; takes seconds, and torch.
+    """Capture ``job``, read its samples, and try it with the first of them; takes seconds, and torch.
 
     Raises CaptureError, MisuseError or FailureError, in one line, where the job cannot be published.
     """
     captured = capture_job(job)
     held_out = None if job.held_out is None else prepare_samples(job.held_out, "held-out set")
-    return PreparedJob(job=job, captured=captured, samples=prepare_samples(job.dataset), held_out=held_out)
+    samples = prepare_samples(job.dataset)
+    rehearse(captured, [torch.from_numpy(field[: job.micro_batch_size].copy()) for field in samples])
+    return PreparedJob(job=job, captured=captured, samples=samples, held_out=held_out)
 
 
 class Author(Service):

@@ -72,14 +72,13 @@ def test_an_index_out_of_range_is_found_before_publishing():
     assert "out of bounds" in text
 
 
-def test_a_loss_that_is_not_a_number_is_found_with_its_operator():
-    text = told(captured(lambda x: torch.log(-1 - x)))
-    assert "the loss is nan: first in the operator log in the model itself" in text
-
-
-def test_a_gradient_that_is_not_finite_is_found():
-    text = told(captured(after=lambda h: torch.sqrt(h * 0.0)))
-    assert text == "with samples of the dataset, the gradient of layer.weight is not finite"
+@pytest.mark.parametrize(
+    "changes",
+    [{"before": lambda x: torch.log(-1 - x)}, {"after": lambda h: torch.sqrt(h * 0.0)}],
+    ids=["loss", "gradient"],
+)
+def test_what_is_not_finite_is_left_to_the_job_which_names_step_and_stage(changes: dict[str, Change]):
+    rehearse(captured(**changes), SAMPLES)
 
 
 def test_what_is_not_deterministic_is_refused_as_on_a_peer():
