@@ -242,7 +242,7 @@ class Coordinator(Service):
 
     def _advanced(self, sender: PeerId, progress: JobProgress) -> bool:
         running = self._running.get(JobId(progress.job))
-        if running is None:
+        if running is None or running.job.ended:
             return False
         self._feed(running, ProgressHeard(peer=sender, progress=progress))
         return True

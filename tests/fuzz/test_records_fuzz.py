@@ -1,6 +1,7 @@
 """What a hostile author or coordinator may sign, and what a stage may send: refused, or harmless."""
 
 import contextlib
+import math
 from typing import Any
 
 import msgspec
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 
 from swarm.compress.layout import rebuild
 from swarm.errors import RemoteProtocolError
+from swarm.services.job_check import check_manifest, check_plan, check_weights
 from swarm.services.job_files import KeptJob
-from swarm.wire.records.blobs import Blob
+from swarm.wire.records.blobs import Blob, TensorBlob
 from swarm.wire.records.manifest import Dataset, Field, Manifest, Optimizer, Schedule
 from swarm.wire.records.outcome import Outcome
 from swarm.wire.records.plan import Plan, StagePlan
@@ -25,10 +27,10 @@ MANIFEST = Manifest(
     created=1.0,
     graph=BLOB,
     evaluation=BLOB,
-    tensors=(),
+    tensors=(TensorBlob(name="b", dtype="float32", shape=(1,), blob=BLOB),),
     state=(("a", "b"),),
-    dataset=Dataset(1, (Field("uint8", (4,), 1, BLOB),)),
-    held_out=None,
+    dataset=Dataset(6, (Field("uint8", (4,), 6, Blob(size=24, blocks=("q" * 52,))),)),
+    held_out=Dataset(2, (Field("uint8", (4,), 2, Blob(size=8, blocks=("q" * 52,))),)),
     optimizer=Optimizer(kind="sgd", lr=0.1, schedule=Schedule(kind="constant", warmup=0, floor=0.0)),
     micro_batch_size=2,
     micro_batches=3,
@@ -91,6 +93,43 @@ def test_a_record_with_one_thing_changed_is_read_or_refused(data: st.DataObject,
     with contextlib.suppress(msgspec.DecodeError):
         again = msgspec.msgpack.decode(msgspec.msgpack.encode(decoded), type=type(record))
         assert isinstance(again, type(record))
+
+
+def numbers(value: Any) -> list[float]:
+    if isinstance(value, float):
+        return [value]
+    return [found for item in value for found in numbers(item)] if isinstance(value, list | tuple) else []
+
+
+def test_the_records_to_be_changed_fit_together() -> None:
+    check_manifest(MANIFEST)
+    check_plan(PLAN, MANIFEST)
+
+
+@settings(max_examples=600, deadline=None)
+@given(data=st.data(), record=st.sampled_from([MANIFEST, PLAN, OUTCOME]))
+def test_what_was_read_has_no_number_that_is_none_and_fits_together_or_is_refused(
+    data: st.DataObject, record: Any
+) -> None:
+    decoded = msgspec.msgpack.decode(msgspec.msgpack.encode(record))
+    *way, last = data.draw(st.sampled_from(places(decoded)))
+    inner = decoded
+    for index in way:
+        inner = inner[index]
+    inner[last] = data.draw(odd | st.sampled_from([math.nan, math.inf, 2**40, 2**53 - 1, 0, -1, 1.5]))
+    try:
+        again = msgspec.msgpack.decode(msgspec.msgpack.encode(decoded), type=type(record))
+    except msgspec.DecodeError:
+        return
+    assert all(map(math.isfinite, numbers(msgspec.to_builtins(again))))
+    with contextlib.suppress(RemoteProtocolError):
+        match again:
+            case Manifest():
+                check_manifest(again)
+            case Plan():
+                check_plan(again, MANIFEST)
+            case Outcome():
+                check_weights(again.weights, MANIFEST)
 
 
 sizes = st.lists(st.integers(0, 5), max_size=4).map(tuple)
