@@ -8,11 +8,11 @@ MAX_DATAGRAM_BYTES: Final = 1200
 MAX_AGE_SECONDS: Final = 60.0
 """How old a datagram may be, and how far ahead its sender's clock."""
 
-REPLAY_WINDOW: Final = 4096
-"""Datagrams of one sender that may overtake each other on their way."""
+MAX_SEEN: Final = 65_536
+"""Datagrams that are remembered, twice, so that each counts once: 5 MB, enough for 500 a second."""
 
 MAX_SENDERS: Final = 4096
-"""Senders whose keys and counters are remembered, about 1 KB each."""
+"""Senders whose keys are remembered, about 1 KB each."""
 
 MAX_PROVEN: Final = 2048
 """Peers that have shown their key; one that is forgotten shows it again."""

@@ -16,7 +16,7 @@ that is what :mod:`swarm.dht.proof` is for.
 import secrets
 import struct
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final
 
@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from swarm.clock import Clock
-from swarm.dht.limits import MAX_AGE_SECONDS, MAX_DATAGRAM_BYTES, MAX_SENDERS, REPLAY_WINDOW
+from swarm.dht.limits import MAX_AGE_SECONDS, MAX_DATAGRAM_BYTES, MAX_SEEN, MAX_SENDERS
 from swarm.errors import LocalError, RemoteProtocolError
 
 EPOCH_KEY_BYTES: Final = 32
@@ -86,34 +86,28 @@ class Opened:
     body: bytes
 
 
-@dataclass(slots=True)
-class _Window:
-    """Which counters of one sender have come (the sliding window of RFC 4303, section 3.4.3)."""
+class _Seen:
+    """The tags of what has come lately: two generations, of which the older is forgotten in time.
 
-    highest: int = -1
-    seen: int = 0
-    """Bit i stands for counter ``highest - i``."""
+    Everybody who has the epoch key can claim any sender and any counter, so counters say nothing: what came
+    once are bytes, and the tag tells those from any others. A flood shortens the memory, and mutes nobody.
+    """
 
-    def is_new(self, counter: int) -> bool:
-        behind = self.highest - counter
-        return behind < 0 or (behind < REPLAY_WINDOW and not self.seen >> behind & 1)
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._newer: set[bytes] = set()
+        self._older: set[bytes] = set()
+        self._since = clock.elapsed()
 
-    def add(self, counter: int) -> None:
-        ahead = counter - self.highest
-        if ahead > 0:
-            kept = self.seen << ahead if ahead < REPLAY_WINDOW else 0
-            self.seen = (kept | 1) & ((1 << REPLAY_WINDOW) - 1)
-            self.highest = counter
-        else:
-            self.seen |= 1 << -ahead
+    def __contains__(self, tag: bytes) -> bool:
+        return tag in self._newer or tag in self._older
 
-
-@dataclass(slots=True)
-class _Sender:
-    """What is remembered of one (sender, boot): its keys, and what has come from it."""
-
-    window: _Window = field(default_factory=_Window)
-    ciphers: dict[Envelope, AESGCMSIV | ChaCha20Poly1305] = field(default_factory=dict)
+    def add(self, tag: bytes) -> None:
+        now = self._clock.elapsed()
+        if now - self._since >= 2 * MAX_AGE_SECONDS or len(self._newer) >= MAX_SEEN:
+            self._newer, self._older = set(), self._newer
+            self._since = now
+        self._newer.add(tag)
 
 
 class Sealer:
@@ -127,7 +121,10 @@ class Sealer:
         self._counter = 0
         self._epochs: dict[int, bytes] = {}
         self._own: dict[Envelope, AESGCMSIV | ChaCha20Poly1305] = {}
-        self._senders: OrderedDict[tuple[bytes, bytes], _Sender] = OrderedDict()
+        self._ciphers: OrderedDict[tuple[bytes, bytes, Envelope], AESGCMSIV | ChaCha20Poly1305] = (
+            OrderedDict()
+        )
+        self._seen = _Seen(clock)
 
     def set_epoch(self, number: int, key: bytes) -> None:
         """Seal under ``key`` if ``number`` is the highest; the highest two are accepted.
@@ -142,8 +139,7 @@ class Sealer:
         for old in sorted(self._epochs)[:-_EPOCHS_KEPT]:
             del self._epochs[old]
         self._own.clear()
-        for sender in self._senders.values():
-            sender.ciphers.clear()
+        self._ciphers.clear()
 
     @property
     def has_epoch(self) -> bool:
@@ -193,28 +189,26 @@ class Sealer:
             return Refused.EPOCH
         if abs(self._clock.wall() - stamp / 1000) > MAX_AGE_SECONDS:
             return Refused.TIME
-        sender = self._senders.get((node, boot)) or _Sender()
-        if not sender.window.is_new(counter):
+        tag = datagram[-_TAG_BYTES:]
+        if tag in self._seen:
             return Refused.SEEN
         envelope = Envelope(epoch=epoch, suite=Suite(suite))
-        cipher = sender.ciphers.get(envelope) or self._cipher(envelope, node, boot)
+        cipher = self._ciphers.get((node, boot, envelope)) or self._cipher(envelope, node, boot)
         header, sealed = datagram[: _HEADER.size], datagram[_HEADER.size :]
         try:
             body = cipher.decrypt(_nonce(counter), sealed, header)
         except InvalidTag:
             return Refused.TAG
-        sender.window.add(counter)
-        sender.ciphers[envelope] = cipher
-        self._remember((node, boot), sender)
+        self._seen.add(tag)
+        self._remember((node, boot, envelope), cipher)
         return Opened(sender=node, boot=boot, envelope=envelope, body=body)
 
-    def _remember(self, name: tuple[bytes, bytes], sender: _Sender) -> None:
-        """Keep the senders heard last. Those dropped are silent for longest, mostly for longer than
-        ``MAX_AGE_SECONDS``, and then nothing recorded from them is fresh enough to be accepted again."""
-        self._senders[name] = sender
-        self._senders.move_to_end(name)
-        if len(self._senders) > MAX_SENDERS:
-            self._senders.popitem(last=False)
+    def _remember(self, name: tuple[bytes, bytes, Envelope], cipher: AESGCMSIV | ChaCha20Poly1305) -> None:
+        """Keep the keys of the senders heard last: deriving one costs more than a datagram."""
+        self._ciphers[name] = cipher
+        self._ciphers.move_to_end(name)
+        if len(self._ciphers) > MAX_SENDERS:
+            self._ciphers.popitem(last=False)
 
     def _cipher(self, envelope: Envelope, node: bytes, boot: bytes) -> AESGCMSIV | ChaCha20Poly1305:
         key = self._epochs.get(envelope.epoch)
