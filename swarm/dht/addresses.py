@@ -12,6 +12,7 @@ from swarm.errors import MisuseError, RemoteProtocolError
 Family = Literal["IPv4", "IPv6"]
 
 _PORT_BYTES: Final = 2
+_NEIGHBOURHOOD_BITS: Final = {4: 24, 6: 48}
 _PACKED_LENGTHS: Final = (4 + _PORT_BYTES, 16 + _PORT_BYTES)
 
 
@@ -61,6 +62,15 @@ class Address:
     def is_link_local(self) -> bool:
         """Whether the address means something on one network segment only."""
         return _parsed(self.host).is_link_local
+
+    @property
+    def neighbourhood(self) -> str:
+        """The network that the address is in, as far as one party gets many of its addresses."""
+        ip = _parsed(self.host)
+        bits = _NEIGHBOURHOOD_BITS[ip.version]
+        return str(
+            ipaddress.ip_network((int(ip) >> (ip.max_prefixlen - bits) << (ip.max_prefixlen - bits), bits))
+        )
 
     def pack(self) -> bytes:
         """The 4 or 16 bytes of the host, and 2 of the port."""

@@ -47,7 +47,7 @@ class Answering:
             case FindRecords():
                 return self._records(question)
             case Store():
-                return self._stored(question)
+                return self._stored(question, asker)
             case _:
                 assert_never(question)
 
@@ -77,15 +77,15 @@ class Answering:
         cursor = _cursor(wanted[len(page) - 1]) if len(page) < len(wanted) else b""
         return Records(tuple(page), cursor)
 
-    def _stored(self, question: Store) -> Stored:
+    def _stored(self, question: Store, asker: Contact) -> Stored:
         if not self._storing:
             return Stored((0,) * len(question.records))
-        now = self._clock.wall()
-        return Stored(tuple(self._offer(question.key, record, now) for record in question.records))
+        source = asker.address.neighbourhood
+        return Stored(tuple(self._offer(question.key, record, source) for record in question.records))
 
-    def _offer(self, key: bytes, record: bytes, now: float) -> int:
+    def _offer(self, key: bytes, record: bytes, source: str) -> int:
         try:
-            return self._storage.offer(key, record, now=now)
+            return self._storage.offer(key, record, now=self._clock.wall(), source=source)
         except RemoteProtocolError:
             # The others in this datagram may be good: a publisher's clock is not the sender's fault.
             return 0

@@ -32,7 +32,7 @@ from swarm.dht.remembered import encode_contacts, load_contacts, save_contacts
 from swarm.dht.upkeep import Upkeep
 from swarm.errors import FailureError, LocalError
 from swarm.identity.keys import PrivateKey
-from swarm.ids import SwarmId
+from swarm.ids import PeerId, SwarmId
 from swarm.log import get_log
 from swarm.wire.messages.hello import Role
 from swarm.wire.records.peer import MAX_RECORD_LIFETIME, PeerRecord
@@ -94,11 +94,18 @@ class Discovery:
     """One peer's use of the DHT."""
 
     def __init__(
-        self, config: DiscoveryConfig, *, key: PrivateKey, clock: Clock, network: Network | None = None
+        self,
+        config: DiscoveryConfig,
+        *,
+        key: PrivateKey,
+        clock: Clock,
+        network: Network | None = None,
+        known: Callable[[PeerId], bool] = lambda _: False,
     ) -> None:
+        """``known`` says of a peer whether it has been seen to be a member: its record stays here first."""
         self._config = config
         self._network: Network = network or UdpNetwork()
-        self._node = Node(key, swarm=config.swarm, storing=config.storing, clock=clock)
+        self._node = Node(key, swarm=config.swarm, storing=config.storing, clock=clock, known=known)
         self._publishing = Publishing(self._node, key=key, lifetime=config.lifetime)
         self._upkeep = Upkeep(self._node)
         self._endpoint: Endpoint | None = None
@@ -184,7 +191,7 @@ class Discovery:
         return await self._publishing.publish(tuple(addresses), role)
 
     async def find(self) -> list[PeerRecord]:
-        """The live records of all peers, one each, the newest first; our own among them."""
+        """The live records of all peers, one each, our own among them; in turns from those who gave them."""
         return [held.record for held in await self._node.read(local=True)]
 
     async def confirm(self) -> bool:

@@ -83,6 +83,9 @@ MAX_KNOWN: Final = 90
 MAX_PAGES: Final = 64
 """Pages that a reader asks of one node."""
 
+MAX_GIVEN: Final = 2 * MAX_PUBLISHERS
+"""Records that a reader takes of one node: none holds more than half as many, but they change meanwhile."""
+
 MAX_HAND_OVERS: Final = 256
 """Newcomers that wait to be handed records."""
 

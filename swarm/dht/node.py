@@ -5,6 +5,7 @@ All peers of a swarm publish under one key, its rendezvous, and find each other 
 
 import asyncio
 import hashlib
+from collections.abc import Callable
 
 from swarm.clock import Clock
 from swarm.dht.answering import Answering
@@ -18,7 +19,7 @@ from swarm.dht.storage import Held, RecordStorage
 from swarm.dht.table import Contact, Table
 from swarm.errors import RemoteTimeoutError
 from swarm.identity.keys import PrivateKey
-from swarm.ids import SHORT_ID_BYTES, SwarmId, base32_decode
+from swarm.ids import SHORT_ID_BYTES, PeerId, SwarmId, base32_decode
 
 
 def rendezvous(swarm: SwarmId) -> bytes:
@@ -30,14 +31,22 @@ def rendezvous(swarm: SwarmId) -> bytes:
 class Node:
     """What every part of :class:`swarm.dht.discovery.Discovery` works on."""
 
-    def __init__(self, key: PrivateKey, *, swarm: SwarmId, storing: bool, clock: Clock) -> None:
+    def __init__(
+        self,
+        key: PrivateKey,
+        *,
+        swarm: SwarmId,
+        storing: bool,
+        clock: Clock,
+        known: Callable[[PeerId], bool] = lambda _: False,
+    ) -> None:
         self.id = node_id(key.public)
         self.swarm = swarm
         self.rendezvous = rendezvous(swarm)
         self.clock = clock
         self.storing = storing
         self.table = Table(self.id, clock=clock)
-        self.storage = RecordStorage(self.id, swarm=swarm)
+        self.storage = RecordStorage(self.id, swarm=swarm, known=known)
         answering = Answering(table=self.table, storage=self.storage, clock=clock, storing=storing)
         self.protocol = Protocol(key, clock=clock, table=self.table, storing=storing, answer=answering.answer)
 
@@ -46,16 +55,19 @@ class Node:
         return await Lookup(self.protocol, self.table, target).run()
 
     async def read(self, *, publisher: bytes = b"", local: bool) -> list[Held]:
-        """The live records of the swarm (of ``publisher`` only, where one is given), the newest first.
+        """The live records of the swarm (of ``publisher`` only, where one is given).
+
+        In turns from each node that gave some, the newest of each first: one that makes up many does not come
+        before all others.
 
         Read from the network, and merged with our own storage where ``local``.
         """
         reading = Reading(self.protocol.calls, self.rendezvous, swarm=self.swarm, clock=self.clock)
         if local:
             for held in self.storage.read(self.rendezvous, now=self.clock.wall()):
-                reading.merge(held)
+                reading.merge(held, self.id)
         await reading.read_from(await self.closest(self.rendezvous), publisher=publisher)
-        return reading.records
+        return reading.in_turns()
 
     async def store(self, contact: Contact, key: bytes, records: list[bytes]) -> list[int]:
         """Hand ``records`` to ``contact`` for ``key``; for each, the sequence that it then holds.

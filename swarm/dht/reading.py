@@ -6,10 +6,11 @@ empty page, and the first page of each further node is news.
 
 import asyncio
 import contextlib
+import itertools
 
 from swarm.clock import Clock
 from swarm.dht.calls import Calls, Target
-from swarm.dht.limits import ALPHA, LOOKUP_SECONDS, MAX_KNOWN, MAX_PAGES
+from swarm.dht.limits import ALPHA, LOOKUP_SECONDS, MAX_GIVEN, MAX_KNOWN, MAX_PAGES
 from swarm.dht.messages import FindRecords, Records, record_tag
 from swarm.dht.storage import Held, check_record
 from swarm.dht.table import Contact
@@ -26,13 +27,16 @@ class Reading:
         self._swarm = swarm
         self._clock = clock
         self._merged: dict[bytes, Held] = {}
+        self._givers: dict[bytes, bytes] = {}
+        """Which node gave the record of each publisher."""
         self._seen: set[bytes] = set()
 
-    def merge(self, held: Held) -> None:
-        """Count a record, if it is newer than what is there of its publisher."""
+    def merge(self, held: Held, giver: bytes) -> None:
+        """Count a record that node ``giver`` gave, if it is newer than what is there of its publisher."""
         current = self._merged.get(held.publisher)
         if current is None or held.record.sequence > current.record.sequence:
             self._merged[held.publisher] = held
+            self._givers[held.publisher] = giver
 
     @property
     def records(self) -> list[Held]:
@@ -41,6 +45,14 @@ class Reading:
         return sorted(
             (one for one in self._merged.values() if one.record.expires > now), key=lambda one: one.rank
         )
+
+    def in_turns(self) -> list[Held]:
+        """What has been found, in turns from each node that gave some, the newest of each first."""
+        piles: dict[bytes, list[Held]] = {}
+        for held in self.records:
+            piles.setdefault(self._givers[held.publisher], []).append(held)
+        rounds = itertools.zip_longest(*piles.values())
+        return [held for one_round in rounds for held in one_round if held is not None]
 
     async def read_from(self, contacts: list[Contact], *, publisher: bytes = b"") -> None:
         """Read all that each of ``contacts`` holds (of ``publisher`` only, where one is given).
@@ -61,6 +73,7 @@ class Reading:
     async def _read_one(self, contact: Contact, publisher: bytes) -> None:
         target = Target(node=contact.id, address=contact.address)
         cursor = b""
+        given = 0
         for _ in range(MAX_PAGES):
             question = FindRecords(self._key, self._tags(), cursor, publisher)
             try:
@@ -69,18 +82,21 @@ class Reading:
                 return
             if not isinstance(answered.answer, Records):
                 return
+            given += len(answered.answer.records)
+            if given > MAX_GIVEN:
+                return
             for data in answered.answer.records:
-                self._take(data)
+                self._take(data, contact.id)
             if answered.answer.cursor <= cursor:
                 return
             cursor = answered.answer.cursor
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, data: bytes, giver: bytes) -> None:
         if data in self._seen:
             return
         self._seen.add(data)
         try:
-            self.merge(check_record(data, swarm=self._swarm, now=self._clock.wall()))
+            self.merge(check_record(data, swarm=self._swarm, now=self._clock.wall()), giver)
         except RemoteProtocolError:
             # Its holder may have kept it in good faith until it expired; a forged one is worth no more.
             return

@@ -2,10 +2,14 @@
 
 One record a publisher and key, the one with the highest sequence. What comes in is checked in full before
 it counts, whoever hands it over; a record can be delayed but neither made, changed nor undone by others.
-When something has to go, it is what would go first anyway: under one key the record that expires first,
-among keys the one farthest from this node, which others are nearer to.
+Keys cost nothing, so records under many of them must not displace those of peers that are there: who is known
+to be a member stays before who is not, and strangers share what is left by the address that handed their
+records over. Beyond that, what has to go is what would go first anyway: under one key the record that expires
+first, among keys the one farthest from this node, which others are nearer to.
 """
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,7 +17,7 @@ from swarm.dht.limits import MAX_KEYS, MAX_KEYS_PER_PUBLISHER, MAX_PUBLISHERS, M
 from swarm.dht.proof import node_id
 from swarm.dht.table import distance
 from swarm.errors import LocalError, RemoteProtocolError
-from swarm.ids import SwarmId
+from swarm.ids import PeerId, SwarmId
 from swarm.wire.records.peer import PeerRecord, check_dates, check_signature, parse_record
 
 
@@ -24,6 +28,8 @@ class Held:
     record: PeerRecord
     data: bytes
     publisher: bytes
+    source: str
+    """Where it was handed over from."""
 
     @property
     def rank(self) -> tuple[int, bytes]:
@@ -31,7 +37,7 @@ class Held:
         return (-self.record.sequence, self.publisher)
 
 
-def check_record(data: bytes, *, swarm: SwarmId, now: float) -> Held:
+def check_record(data: bytes, *, swarm: SwarmId, now: float, source: str = "") -> Held:
     """The record in ``data``, valid at ``now`` (wall time) in ``swarm``; raises RemoteProtocolError.
 
     The signature, which costs most, is checked last.
@@ -41,20 +47,36 @@ def check_record(data: bytes, *, swarm: SwarmId, now: float) -> Held:
         raise RemoteProtocolError("a peer record belongs to another swarm")
     check_dates(record, now=now)
     check_signature(record, data)
-    return Held(record=record, data=data, publisher=node_id(record.public_key))
+    return Held(record=record, data=data, publisher=node_id(record.public_key), source=source)
+
+
+def _by_expiry(held: Held) -> tuple[float, tuple[int, bytes]]:
+    return held.record.expires, held.rank
+
+
+def _earlier(candidates: list[Held], held: Held) -> Held | None:
+    """The one of ``candidates`` that expires first, where that is before ``held``."""
+    first = min(candidates, key=_by_expiry)
+    return first if first.record.expires < held.record.expires else None
 
 
 class RecordStorage:
-    """The records of one node. ``node`` is its id, whose own records stay until they are replaced."""
+    """The records of one node. ``node`` is its id, whose own records stay until they are replaced.
 
-    def __init__(self, node: bytes, *, swarm: SwarmId) -> None:
+    ``known`` says of a peer whether it has been seen to be a member.
+    """
+
+    def __init__(
+        self, node: bytes, *, swarm: SwarmId, known: Callable[[PeerId], bool] = lambda _: False
+    ) -> None:
+        self._is_known: Final = known
         self._node: Final = node
         self._swarm: Final = swarm
         self._keys: dict[bytes, dict[bytes, Held]] = {}
         self._bytes = 0
 
-    def offer(self, key: bytes, data: bytes, *, now: float) -> int:
-        """Take the record in ``data`` if it is good, new and finds room.
+    def offer(self, key: bytes, data: bytes, *, now: float, source: str = "") -> int:
+        """Take the record in ``data`` if it is good, new and finds room; ``source`` hands it over.
 
         Returns the sequence that is held for its publisher afterwards, 0 for none. Raises
         RemoteProtocolError for a record that nobody should have sent.
@@ -63,7 +85,7 @@ class RecordStorage:
         known = self._known(key, data)
         if known is not None:
             return known
-        held = check_record(data, swarm=self._swarm, now=now)
+        held = check_record(data, swarm=self._swarm, now=now, source=source)
         current = self._keys.get(key, {}).get(held.publisher)
         if current is not None and current.record.sequence >= held.record.sequence:
             return current.record.sequence
@@ -96,11 +118,24 @@ class RecordStorage:
         others = [kept for kept in self._keys.get(key, {}).values() if kept.publisher != self._node]
         if len(others) < MAX_PUBLISHERS:
             return True
-        first = min(others, key=lambda kept: (kept.record.expires, kept.rank))
-        if first.record.expires >= held.record.expires:
+        victim = self._victim(others, held)
+        if victim is None:
             return False
-        self._remove(key, first.publisher)
+        self._remove(key, victim.publisher)
         return True
+
+    def _victim(self, others: list[Held], held: Held) -> Held | None:
+        """Which of ``others`` makes room for ``held``; None where all of them stay."""
+        strangers = [kept for kept in others if not self._is_known(kept.record.peer)]
+        welcome = self._is_known(held.record.peer)
+        if not strangers:
+            return _earlier(others, held) if welcome else None
+        crowds = Counter(kept.source for kept in strangers)
+        largest = max(crowds.values())
+        if welcome or crowds[held.source] < largest:
+            crowded = [kept for kept in strangers if crowds[kept.source] == largest]
+            return min(crowded, key=_by_expiry)
+        return _earlier([kept for kept in strangers if kept.source == held.source], held)
 
     def _farthest(self) -> bytes | None:
         """The key farthest from us that has none of our own records."""

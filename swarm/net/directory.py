@@ -4,9 +4,13 @@ import asyncio
 import contextlib
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Final
 
 from swarm.ids import PeerId
 from swarm.net.link import Link
+
+MAX_MET: Final = 4096
+"""Peers that are remembered as members after their link has ended."""
 
 
 class Directory:
@@ -14,7 +18,12 @@ class Directory:
 
     def __init__(self) -> None:
         self._links: dict[PeerId, Link] = {}
+        self._met: dict[PeerId, None] = {}
         self._risen = asyncio.Event()
+
+    def has_met(self, peer: PeerId) -> bool:
+        """Whether a link with ``peer`` is up, or was lately."""
+        return peer in self._met
 
     @property
     def links(self) -> Mapping[PeerId, Link]:
@@ -24,6 +33,10 @@ class Directory:
     def add(self, link: Link) -> None:
         """``link`` is up."""
         self._links[link.peer] = link
+        self._met.pop(link.peer, None)
+        self._met[link.peer] = None
+        if len(self._met) > MAX_MET:
+            del self._met[next(iter(self._met))]
         risen, self._risen = self._risen, asyncio.Event()
         risen.set()
 

@@ -172,6 +172,10 @@ class Pool:
         """The links that are up, by peer."""
         return self._directory.links
 
+    def has_met(self, peer: PeerId) -> bool:
+        """Whether ``peer`` has shown by a link that it is a member: now, or earlier in this run."""
+        return self._directory.has_met(peer)
+
     @property
     def listening(self) -> tuple[Address, ...]:
         """Where this peer takes calls; empty where it does not listen."""

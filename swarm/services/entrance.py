@@ -93,6 +93,7 @@ class Entrance:
             key=identity.key,
             clock=self._clock,
             network=self._network,
+            known=self._pool.has_met,
         )
         await discovery.start()
         epoch = self._pool.reception.epoch

@@ -87,3 +87,16 @@ def test_numbers_and_names_resolve() -> None:
 def test_a_name_that_does_not_resolve_says_so(host: str) -> None:
     with pytest.raises(OSError, match=r"."):
         asyncio.run(resolve(host, 5))
+
+
+@pytest.mark.parametrize(
+    ("host", "neighbourhood"),
+    [
+        ("192.0.2.77", "192.0.2.0/24"),
+        ("127.0.0.1", "127.0.0.0/24"),
+        ("2001:db8:1:2::3", "2001:db8:1::/48"),
+        ("fe80::1%eth0", "fe80::/48"),
+    ],
+)
+def test_a_neighbourhood_is_what_one_party_gets(host: str, neighbourhood: str) -> None:
+    assert Address.of(host, 1).neighbourhood == neighbourhood

@@ -122,7 +122,7 @@ def fill_storage(scene: Scene, make_record: Callable[..., bytes], count: int) ->
         for number in range(count)
     ]
     for record in records:
-        assert scene.answering.answer(Store(KEY, (record,)), None).held[0] > 0
+        assert scene.storage.offer(KEY, record, now=wall) > 0
     return records
 
 

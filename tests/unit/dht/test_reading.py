@@ -6,7 +6,7 @@ import pytest
 
 from swarm.dht.addresses import Address
 from swarm.dht.calls import Target
-from swarm.dht.limits import LOOKUP_SECONDS, MAX_PAGES
+from swarm.dht.limits import LOOKUP_SECONDS, MAX_GIVEN, MAX_PAGES
 from swarm.dht.messages import Datagram, FindRecords, Ping, Pong, Records, Reply, Request
 from swarm.dht.proof import answering_statement, make_proof, node_id
 from swarm.dht.reading import Reading
@@ -192,6 +192,32 @@ def test_an_answer_to_another_question_ends_the_reading(run: Run, make_insider: 
         await liar.join()
         assert await scene.read() == []
         assert liar.asked == 1
+
+    run(body)
+
+
+def test_one_that_makes_up_records_neither_floods_a_reader_nor_comes_before_others(
+    run: Run, make_record: Callable[..., bytes], make_insider: Any, swarm: SwarmId
+) -> None:
+    async def body(scene: Scene) -> None:
+        wall = scene.clock.wall()
+        honest = [make_record(50 + number, wall=wall - 100) for number in range(5)]
+        for record in honest:
+            scene.offer(0, record)
+        made_up = [make_record(1000 + number, wall=wall) for number in range(MAX_GIVEN + 50)]
+        at = iter(range(0, 10**6, 8))
+
+        def story(_: FindRecords) -> Records:
+            start = next(at)
+            return Records(tuple(made_up[start : start + 8]), start.to_bytes(28, "big"))
+
+        liar = Holder(scene, make_insider, story)
+        await liar.join()
+        reading = Reading(scene.reader.protocol.calls, KEY, swarm=swarm, clock=scene.clock)
+        await reading.read_from(scene.contacts)
+        found = [held.data for held in reading.in_turns()]
+        assert len(found) <= 5 + MAX_GIVEN
+        assert set(honest) <= set(found[:10])
 
     run(body)
 

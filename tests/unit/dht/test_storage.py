@@ -1,3 +1,4 @@
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -12,7 +13,7 @@ from swarm.dht.storage import RecordStorage, check_record
 from swarm.dht.table import distance
 from swarm.errors import LocalError, RemoteProtocolError
 from swarm.identity.keys import PrivateKey
-from swarm.ids import SwarmId, swarm_id
+from swarm.ids import SwarmId, peer_id, swarm_id
 from swarm.wire.records.peer import sign_record
 
 NOW = 1_750_000_000.0
@@ -128,6 +129,41 @@ def test_a_publisher_that_is_held_can_always_renew(storage: RecordStorage, make_
     renewed = make_record(2, wall=NOW + 1, expires=NOW + 400)
     assert storage.offer(KEY, renewed, now=NOW + 1) == int((NOW + 1) * 1000)
     assert len(storage) == MAX_PUBLISHERS
+
+
+def full_of_strangers(storage: RecordStorage, make_record: MakeRecord, source: str) -> None:
+    for number in range(2, MAX_PUBLISHERS + 2):
+        data = make_record(number, wall=NOW, expires=NOW + 7200)
+        assert storage.offer(KEY, data, now=NOW, source=source) > 0
+
+
+def test_many_keys_from_one_place_leave_room_for_those_from_others(
+    storage: RecordStorage, make_record: MakeRecord
+) -> None:
+    full_of_strangers(storage, make_record, "192.0.2.0/24")
+    for number in range(900, 900 + MAX_PUBLISHERS // 2):
+        data = make_record(number, wall=NOW, expires=NOW + 10)
+        assert storage.offer(KEY, data, now=NOW, source="198.51.100.0/24") > 0
+    for number in range(1000, 1100):
+        storage.offer(KEY, make_record(number, wall=NOW, expires=NOW + 7250), now=NOW, source="192.0.2.0/24")
+    sources = Counter(held.source for held in storage.read(KEY, now=NOW))
+    assert sources == {"192.0.2.0/24": MAX_PUBLISHERS // 2, "198.51.100.0/24": MAX_PUBLISHERS // 2}
+    storage.check()
+
+
+def test_a_peer_known_to_be_a_member_stays_before_strangers(
+    swarm: SwarmId, make_key: Callable[[int], PrivateKey], make_record: MakeRecord
+) -> None:
+    members = {peer_id(make_key(number).public) for number in (900, 901)}
+    storage = RecordStorage(node_id(make_key(1).public), swarm=swarm, known=members.__contains__)
+    assert storage.offer(KEY, make_record(900, wall=NOW, expires=NOW + 5), now=NOW, source="here") > 0
+    full_of_strangers_but_one = [make_record(n, wall=NOW, expires=NOW + 7200) for n in range(2, 200)]
+    for data in full_of_strangers_but_one:
+        storage.offer(KEY, data, now=NOW, source="here")
+    assert storage.offer(KEY, make_record(901, wall=NOW, expires=NOW + 6), now=NOW, source="here") > 0
+    held = {one.record.peer for one in storage.read(KEY, now=NOW)}
+    assert members <= held
+    assert len(held) == MAX_PUBLISHERS
 
 
 def test_our_own_record_stays_beside_64_others(storage: RecordStorage, make_record: MakeRecord) -> None:

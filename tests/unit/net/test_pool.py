@@ -315,6 +315,15 @@ async def test_a_newcomer_gets_its_admission(world: World) -> None:
         assert ledger.peers(newcomer.member.invite) == (bob.identity.peer,)
 
 
+@scene
+async def test_whom_it_was_linked_with_it_has_met(world: World) -> None:
+    async with world.pool("alice") as alice, world.pool("bob") as bob, world.pool("carol") as carol:
+        link = await bob.dial([ALICE])
+        await link.aclose("enough")
+        assert bob.has_met(alice.identity.peer)
+        assert not bob.has_met(carol.identity.peer)
+
+
 # Going down.
 
 
