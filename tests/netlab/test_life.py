@@ -43,6 +43,7 @@ import sys
 from swarm.testing.netlab.description import parse_lab
 from swarm.testing.netlab.running import start_lab
 lab = start_lab(parse_lab(sys.stdin.read()), name=sys.argv[1])
+(lab.folder / "kept").mkdir()
 process = lab.popen("a", ["sleep", "1000"])
 print(process.pid, flush=True)
 process.wait()

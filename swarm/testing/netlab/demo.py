@@ -8,9 +8,7 @@ import contextlib
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -79,21 +77,18 @@ def run_demo(lab: Lab, *, steps: int, memory: str) -> int:
             )
     if not _EXAMPLE.is_file():
         raise FailureError(f"the demo trains {_EXAMPLE}, which is not there: run it in a checkout")
-    with (
-        start_lab(lab, name=f"demo-{os.getpid()}") as running,
-        tempfile.TemporaryDirectory(prefix="netlab-demo-") as folder,
-    ):
-        return _Demo(running, Path(folder), memory).run(steps)
+    with start_lab(lab, name=f"demo-{os.getpid()}") as running:
+        return _Demo(running, memory).run(steps)
 
 
 class _Demo:
-    """One demo in a lab that runs; all state of its programs is below ``folder``."""
+    """One demo in a lab that runs; all state of its programs is in the folder of the lab."""
 
-    def __init__(self, running: RunningLab, folder: Path, memory: str) -> None:
+    def __init__(self, running: RunningLab, memory: str) -> None:
         self._running = running
         self._hosts = [host.name for host in running.lab.hosts]
-        self._folder = folder
-        self._invite = folder / "demo.invite"
+        self._folder = running.folder
+        self._invite = self._folder / "demo.invite"
         self._memory = memory
 
     def run(self, steps: int) -> int:

@@ -4,13 +4,17 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import isfinite
+from typing import Final
 
 import psutil
 
 from swarm.errors import FailureError
 from swarm.testing.netlab.forwarder import CAPACITY
-from swarm.testing.netlab.schema import Lab
+from swarm.testing.netlab.schema import Host, Lab, Site
 from swarm.testing.netlab.units import format_rate
+
+TRIED: Final = 1e9
+"""Bits a second up to which the tests of netlab hold rates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +75,12 @@ def notes(lab: Lab, machine: Machine) -> list[str]:
             f"hosts may use {_cores(lab):g} of {machine.cores} cores: traffic is work of the kernel, "
             "and takes from that"
         )
+    fastest = max((rate for rate in _rates(lab) if rate is not None), default=0.0)
+    if fastest > TRIED:
+        found.append(
+            f"a rate is {format_rate(fastest)}: rates are tried up to {format_rate(TRIED)}, and above that a "
+            "link is as fast as this machine's kernel"
+        )
     rates = [_rate_across(lab, *pair) for pair in _forwarded(lab)]
     together = _together(lab)
     if any(not isfinite(rate) for rate in rates):
@@ -84,6 +94,15 @@ def notes(lab: Lab, machine: Machine) -> list[str]:
             f"{format_rate(CAPACITY)}: status shows what it dropped"
         )
     return found
+
+
+def _rates(lab: Lab) -> list[float | None]:
+    links: list[Host | Site] = [*lab.hosts, *lab.sites]
+    return [
+        *(link.uplink for link in links),
+        *(link.downlink for link in links),
+        *(path.rate for path in lab.paths),
+    ]
 
 
 def _forwarded(lab: Lab) -> list[tuple[str, str]]:

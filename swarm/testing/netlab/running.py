@@ -15,6 +15,7 @@ import contextlib
 import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import msgspec
@@ -48,6 +49,13 @@ class RunningLab:
     def lab(self) -> Lab:
         """Its description, with the rates that it has now. Raises FailureError where it has ended."""
         return self._state().lab
+
+    @property
+    def folder(self) -> Path:
+        """A folder for what its programs keep; it goes with the lab, however that ends."""
+        found = state.scratch(self.name, "folder")
+        found.mkdir(mode=0o700, exist_ok=True)
+        return found
 
     # Programs
 

@@ -7,6 +7,7 @@ ruin, and whoever starts or ends a lab next clears it away.
 
 import contextlib
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -96,7 +97,10 @@ def load_all() -> list[State]:
 def forget(name: str) -> None:
     """Remove all files of the lab of that name."""
     for path in FOLDER.glob(f"{name}.*"):
-        path.unlink(missing_ok=True)
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def scratch(name: str, kind: str) -> Path:

@@ -45,3 +45,4 @@ def test_whoever_measures_is_told_what_may_disturb() -> None:
     assert "hosts may use 2 of 2 cores" in notes(lab("cpu = 1"), SMALL)[0]
     assert "as fast as the forwarder" in notes(lab(path='rtt = "1ms"'), SMALL)[0]
     assert "600 Mbit/s may pass the forwarder" in notes(lab(path='rtt = "1ms"\nrate = "300Mbit"'), SMALL)[0]
+    assert "a rate is 10 Gbit/s" in notes(lab('uplink = "10Gbit"'), SMALL)[0]
