@@ -9,7 +9,7 @@ import select
 import signal
 import subprocess
 import sys
-from typing import Final
+from typing import IO, Final, cast
 
 import msgspec
 
@@ -45,12 +45,12 @@ def start_keeper(lab: Lab, name: str) -> None:
         cwd="/",
         start_new_session=True,
     )
-    with keeper.stdin, keeper.stdout, keeper.stderr:  # type: ignore[union-attr]
-        keeper.stdin.write(msgspec.json.encode(Order(name=name, lab=lab)))  # type: ignore[union-attr]
-        keeper.stdin.close()  # type: ignore[union-attr]
-        said = keeper.stdout.readline()  # type: ignore[union-attr]
-        if said != _READY:
-            words = keeper.stderr.read().decode("utf-8", errors="replace").strip()  # type: ignore[union-attr]
+    given, said, complaint = cast("tuple[IO[bytes], ...]", (keeper.stdin, keeper.stdout, keeper.stderr))
+    with given, said, complaint:
+        given.write(msgspec.json.encode(Order(name=name, lab=lab)))
+        given.close()
+        if said.readline() != _READY:
+            words = complaint.read().decode("utf-8", errors="replace").strip()
             status = keeper.wait()
             raise FailureError(words.splitlines()[-1] if words else f"the lab's keeper ended with {status}")
 
