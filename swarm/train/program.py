@@ -29,7 +29,7 @@ from swarm.train.program_autograd import differentiably_portable, fork
 from swarm.train.program_seeds import Seeds
 from swarm.train.tensors import check_made
 
-_SLICED_BACKWARD: Final = frozenset(
+SLICED_BACKWARD: Final = frozenset(
     f"aten.{name}"
     for name in (
         "constant_pad_nd.default",
@@ -220,7 +220,7 @@ def _instruction(
 
 def _sliced(operator: Operator) -> frozenset[ValueId]:
     """Inputs whose gradient may be a slice of the output's."""
-    everything = operator.target in _SLICED_BACKWARD
+    everything = operator.target in SLICED_BACKWARD
     arguments = [*operator.args, *(argument for _, argument in operator.kwargs)]
     return frozenset(
         value

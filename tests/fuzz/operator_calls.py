@@ -3,7 +3,8 @@
     python tests/fuzz/operator_calls.py SEED CALLS BEGIN
 
 runs call number BEGIN up to but without CALLS of the sequence that SEED stands for, each judged and made as
-an executor does, and prints a line before each and one for each that went wrong. What must never happen: a
+an executor does, and prints a line before each and one for each that went wrong. With ``slicing ROUNDS`` for
+arguments it prints the operators whose gradient is a part of their output's. What must never happen: a
 signal, a call that takes seconds, memory that nobody planned, and outputs with memory that nobody wrote.
 """
 
@@ -299,6 +300,25 @@ def make(target: str, args: list[Any], kwargs: dict[str, Any], pattern: int) -> 
     return found
 
 
+def slices(target: str, seed: str) -> bool:
+    """Whether a gradient that a usual call of ``target`` makes is a part of an output's gradient."""
+    call, check = resolve(target), value_check(target, CPU)
+    args, kwargs = Chance(seed, 0).varied(target, call._schema)
+    judge(target, args, kwargs)
+    if check is not None:
+        check(named(call, args, kwargs))
+    leaves = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    trained = [leaf.requires_grad_() for leaf in leaves if leaf.is_floating_point()]
+    roots = [tensor for tensor in tensors_of(call(*args, **kwargs)) if tensor.requires_grad]
+    starts = [torch.ones_like(root) for root in roots]
+    gradients = torch.autograd.grad(roots, trained, starts, allow_unused=True)
+    return any(
+        start.data_ptr() <= gradient.data_ptr() < start.data_ptr() + start.nbytes
+        for start, gradient in itertools.product(starts, gradients)
+        if gradient is not None and 0 < gradient.numel() < start.numel()
+    )
+
+
 def poison(sizes: Sequence[int], pattern: int) -> None:
     """Leave ``pattern`` in freed memory where pieces of these sizes would be taken from."""
     for size in {*sizes, 64, 256}:
@@ -327,6 +347,17 @@ def sequence(seed: int) -> Iterator[tuple[str, str, int]]:
     names = sorted(ALLOWED)
     for index in itertools.count():
         yield names[index % len(names)], f"{seed} {index}", (0, 5, 20, 50)[index // len(names) % 4]
+
+
+def slicing(rounds: int) -> set[str]:
+    """The operators of which :func:`slices` holds for one of ``rounds`` usual calls."""
+    configure_device(CPU)
+    found = set()
+    for target, attempt in itertools.product(sorted(ALLOWED), range(rounds)):
+        with contextlib.suppress(Exception):  # as the executor does
+            if slices(target, f"slices {attempt}"):
+                found.add(target)
+    return found
 
 
 def main(seed: int, calls: int, begin: int) -> None:
@@ -375,4 +406,7 @@ def peak() -> int:
 if __name__ == "__main__":
     if resource is not None:
         resource.setrlimit(resource.RLIMIT_AS, (2**33, 2**33))
-    main(*map(int, sys.argv[1:]))
+    if sys.argv[1] == "slicing":
+        say(*sorted(slicing(int(sys.argv[2]))))
+    else:
+        main(*map(int, sys.argv[1:]))

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from swarm.graph.operators import ALLOWED
+from swarm.train.program import SLICED_BACKWARD
+from swarm.train.program_arguments import resolve
 
 PROGRAM = Path(__file__).with_name("operator_calls.py")
 
@@ -27,6 +29,18 @@ def trouble(seed: int, calls: int) -> tuple[list[str], set[str]]:
         wrong.append(f"ended by {ended.returncode}: {started[-1]}")
         begin = int(started[-1].split()[1]) + 1
     return wrong, worked
+
+
+def takes_a_list(target: str) -> bool:
+    schema = resolve(target)._schema
+    return any("List[Tensor]" in str(parameter.type) for parameter in schema.arguments)
+
+
+def test_every_operator_whose_gradient_is_a_slice_is_known():
+    command = [sys.executable, "-W", "ignore", str(PROGRAM), "slicing", "2"]
+    found = set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    assert {"aten.diag_embed.default", "aten.slice_scatter.default", "aten.cat.default"} <= found
+    assert {target for target in found if not takes_a_list(target)} <= SLICED_BACKWARD
 
 
 @pytest.mark.slow
