@@ -14,6 +14,7 @@ from swarm.protocol.roster import (
     Admit,
     AskForLife,
     Called,
+    Dismiss,
     Elapsed,
     Event,
     Gone,
@@ -54,7 +55,15 @@ class Arbiter:
         """The hello on ``link`` is good; ``accept`` answers it if there is room for the link."""
         key = self._keys[link]
         self._accepts[key] = accept
-        self._handle(Introduced(link=key, peer=link.peer, boot=link.hello.boot, dialed=link.dialed))
+        self._handle(
+            Introduced(
+                link=key,
+                peer=link.peer,
+                boot=link.hello.boot,
+                dialed=link.dialed,
+                invite=link.member.invite,
+            )
+        )
 
     def risen(self, link: Link) -> None:
         """``link`` is up."""
@@ -100,6 +109,8 @@ class Arbiter:
                 link.feed(Refuse(action.code, action.sentence))
             case AskForLife():
                 link.probe()
+            case Dismiss():
+                link.feed(Close(CloseCode.LEAVING, action.sentence))
             case Replace():
                 link.feed(Close(CloseCode.DUPLICATE, action.sentence))
             case _:

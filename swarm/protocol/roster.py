@@ -11,8 +11,12 @@ and keeps the one that comes up. So both ends always agree, whatever order thing
 A hello with another ``boot`` comes from another run of the program. Whoever has a link to the earlier run
 asks it for a sign of life: if there is one, a second program runs under the same identity and is refused;
 else it was a restart, and the new link takes the old one's place.
+
+When all links are taken, a newcomer gets the place of a caller by the invite that has the most links, unless
+its own has as many: one invite, in however many hands, does not shut out the others.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final, Literal, NewType, assert_never
 
@@ -45,6 +49,8 @@ class Introduced:
     boot: bytes
     dialed: bool
     """Whether this peer made the call."""
+    invite: str
+    """By which the other peer is a member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,14 @@ class TurnAway:
 
 
 @dataclass(frozen=True, slots=True)
+class Dismiss:
+    """Close ``link``: another peer needs its place more."""
+
+    link: LinkKey
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
 class AskForLife:
     """Probe ``link``."""
 
@@ -107,7 +121,7 @@ class Replace:
     sentence: str
 
 
-Action = Admit | TurnAway | AskForLife | Replace
+Action = Admit | TurnAway | Dismiss | AskForLife | Replace
 
 State = Literal["calling", "held", "accepted", "up"]
 
@@ -118,6 +132,8 @@ class _Entry:
     boot: bytes
     dialed: bool
     state: State
+    invite: str = ""
+    """Empty while it is not known."""
     until: float = float("inf")
     """While ``held``: when the link that was asked for a sign of life counts as dead."""
 
@@ -177,12 +193,18 @@ class Roster:
         return self.peer < peer
 
     def _introduced(self, event: Introduced, now: float) -> list[Action]:
-        entry = _Entry(peer=event.peer, boot=event.boot, dialed=event.dialed, state="held")
+        entry = _Entry(
+            peer=event.peer, boot=event.boot, dialed=event.dialed, state="held", invite=event.invite
+        )
         self._entries[event.link] = entry
         refusal = self._refusal(event)
         if refusal is not None:
             del self._entries[event.link]
             return [refusal]
+        return self._make_room(event) + self._place(event, entry, now)
+
+    def _place(self, event: Introduced, entry: _Entry, now: float) -> list[Action]:
+        """Admit the new link, or hold it until the one that is there has answered."""
         existing = self._existing(event.peer)
         if existing is None or (self._entries[existing].boot == event.boot and not self._decides(event.peer)):
             entry.state = "accepted"
@@ -191,9 +213,7 @@ class Roster:
         return [AskForLife(existing)]
 
     def _refusal(self, event: Introduced) -> TurnAway | None:
-        others = [
-            entry for key, entry in self._entries.items() if key != event.link and entry.peer == event.peer
-        ]
+        others = self._others(event)
         if event.peer == self.peer:
             sentence = (
                 "the address is this peer's own"
@@ -206,9 +226,38 @@ class Roster:
         calling = any(entry.state == "calling" for entry in others)
         if calling and not event.dialed and self._decides(event.peer):
             return TurnAway(event.link, "duplicate", "my own call to you takes the place of this one")
-        if not others and len(self._entries) > self.limit:
+        if self._is_too_many(event) and self._dispensable(event.invite) is None:
             return TurnAway(event.link, "busy", f"I have {self.limit} links, and that is my limit")
         return None
+
+    def _others(self, event: Introduced) -> list[_Entry]:
+        """Other links with the same peer."""
+        return [
+            entry for key, entry in self._entries.items() if key != event.link and entry.peer == event.peer
+        ]
+
+    def _is_too_many(self, event: Introduced) -> bool:
+        return len(self._entries) > self.limit and not self._others(event)
+
+    def _make_room(self, event: Introduced) -> list[Action]:
+        link = self._dispensable(event.invite) if self._is_too_many(event) else None
+        if link is None:
+            return []
+        del self._entries[link]
+        return [Dismiss(link, f"I have {self.limit} links, and your invite has more of them than another")]
+
+    def _dispensable(self, invite: str) -> LinkKey | None:
+        """The newest caller of the invite with the most, where ``invite`` has less even with one more."""
+        callers = {
+            key: entry.invite
+            for key, entry in self._entries.items()
+            if entry.state in {"accepted", "up"} and not entry.dialed
+        }
+        counts = Counter(callers.values())
+        most, count = max(counts.items(), key=lambda item: item[1], default=("", 0))
+        if count <= counts[invite] + 1:
+            return None
+        return max(key for key, of in callers.items() if of == most)
 
     def _existing(self, peer: PeerId) -> LinkKey | None:
         """The accepted link to ``peer``; the one that is up, where there are two."""

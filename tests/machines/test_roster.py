@@ -14,6 +14,7 @@ from swarm.protocol.roster import (
     Admit,
     AskForLife,
     Called,
+    Dismiss,
     Elapsed,
     Event,
     Gone,
@@ -122,7 +123,8 @@ class TwoRosters(RuleBasedStateMachine):
         match what:
             case "hello":
                 self.tell(
-                    end.owner, Introduced(link=end.key, peer=other.name, boot=detail, dialed=end.dialed)
+                    end.owner,
+                    Introduced(link=end.key, peer=other.name, boot=detail, dialed=end.dialed, invite="one"),
                 )
             case "accept":
                 end.was_accepted = True
@@ -243,8 +245,10 @@ def names(actions: list[Any]) -> list[str]:
     return [type(action).__name__ for action in actions]
 
 
-def hello(key: int, peer: PeerId, *, boot: bytes = b"theboot1", dialed: bool = False) -> Introduced:
-    return Introduced(link=LinkKey(key), peer=peer, boot=boot, dialed=dialed)
+def hello(
+    key: int, peer: PeerId, *, boot: bytes = b"theboot1", dialed: bool = False, invite: str = "one"
+) -> Introduced:
+    return Introduced(link=LinkKey(key), peer=peer, boot=boot, dialed=dialed, invite=invite)
 
 
 def test_of_two_simultaneous_calls_the_one_of_the_lower_peer_wins() -> None:
@@ -307,6 +311,38 @@ def test_no_more_links_than_the_limit() -> None:
     assert isinstance(refused, TurnAway)
     assert refused.code == "busy"
     assert "2 links" in refused.sentence
+
+
+def stranger(number: int) -> PeerId:
+    return peer_id(number.to_bytes(32, "big"))
+
+
+def test_when_full_the_invite_with_the_most_links_makes_room() -> None:
+    roster = Roster(LOW, boot=b"low-boot", limit=6)
+    assert roster.handle(hello(1, stranger(1), invite="flood"), now=0.0) == [Admit(LinkKey(1))]
+    roster.handle(hello(2, stranger(2), invite="friend"), now=0.0)
+    for key in range(3, 7):
+        roster.handle(hello(key, stranger(key), invite="flood"), now=0.0)
+    dismissed = []
+    for key in range(7, 20):
+        match roster.handle(hello(key, stranger(key), invite=f"invite {key}"), now=0.0):
+            case [Dismiss(link=link), Admit(link=admitted)]:
+                assert admitted == key
+                dismissed.append(link)
+            case [TurnAway(code="busy")]:
+                pass
+        roster.check()
+    assert dismissed == [6, 5, 4, 3], "the newest first, and the last one stays"
+    refused = roster.handle(hello(30, stranger(30), invite="flood"), now=0.0)
+    assert names(refused) == ["TurnAway"]
+
+
+def test_when_full_a_link_that_this_peer_made_itself_stays() -> None:
+    roster = Roster(LOW, boot=b"low-boot", limit=2)
+    for key in (1, 2):
+        roster.handle(Called(LinkKey(key), stranger(key)), now=0.0)
+        roster.handle(hello(key, stranger(key), dialed=True, invite="flood"), now=0.0)
+    assert names(roster.handle(hello(3, stranger(3), invite="other"), now=0.0)) == ["TurnAway"]
 
 
 def test_a_link_that_comes_up_has_given_a_sign_of_life() -> None:

@@ -245,6 +245,22 @@ async def test_a_full_pool_says_so(world: World) -> None:
 
 
 @scene
+async def test_one_invite_in_many_hands_does_not_shut_out_others(world: World) -> None:
+    flood = world.pools.invite(rights=CONTRIBUTE_ONLY)
+    async with world.pool("alice", links=4) as alice, contextlib.AsyncExitStack() as stack:
+        for number in range(4):
+            pool = world.pool(f"mallory{number}", identity=world.pools.identity(flood))
+            await (await stack.enter_async_context(pool)).dial([ALICE])
+        async with world.pool("bob") as bob:
+            await bob.dial([ALICE])
+            await world.recorders["mallory3"].until(lambda r: bool(r.downs))
+            (reason,) = [reason for _, reason in world.recorders["mallory3"].downs]
+            assert reason == "left: I have 4 links, and your invite has more of them than another"
+            await world.recorders["alice"].until(lambda _: bob.identity.peer in alice.links)
+            assert len(alice.links) == 4
+
+
+@scene
 async def test_an_address_that_accepts_and_says_nothing_is_given_up(world: World) -> None:
     listener = await world.network.host("mute").listen("", 7423, asyncio.Protocol)
     async with world.pool("bob") as bob:
