@@ -189,7 +189,8 @@ class CoordinationMachine:
         stages = tuple(self._incarnate(index, stage) for index, stage in enumerate(plan.stages))
         self.plan = msgspec.structs.replace(plan, generation=self._generation, stages=stages)
         self._ready.clear()
-        told = self._enter("loading", f"{len(stages)} stages to be loaded", now)
+        noun = "stages" if len(stages) > 1 else "stage"
+        told = self._enter("loading", f"{len(stages)} {noun} to be loaded", now)
         return [IssuePlan(plan=self.plan), *told]
 
     def _incarnate(self, index: int, stage: StagePlan) -> StagePlan:
@@ -213,7 +214,9 @@ class CoordinationMachine:
         self._ready.add(event.stage)
         missing = [index for index in range(len(plan.stages)) if index not in self._ready]
         if missing:
-            self._sentence = f"stages {', '.join(str(index + 1) for index in missing)} to be loaded"
+            names = ", ".join(str(index + 1) for index in missing)
+            noun = "stages" if len(missing) > 1 else "stage"
+            self._sentence = f"{noun} {names} to be loaded"
             return []
         return [StartPlan(plan=plan), *self._enter("training", "", now)]
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from swarm.errors import FailureError, LinkLostError, MisuseError, RemoteProtocolError
+from swarm.errors import CapacityError, FailureError, LinkLostError, MisuseError, RemoteProtocolError
 from swarm.identity.chain import Member
 from swarm.identity.envelope import CANCELLATION, MANIFEST, OUTCOME, PLAN, seal
 from swarm.identity.rights import Right
@@ -39,8 +39,6 @@ from swarm.wire.records.manifest import Cancellation, Manifest
 from swarm.wire.records.outcome import Outcome
 from swarm.wire.records.plan import Plan
 
-_log = get_log(__name__)
-
 MAX_JOBS: Final = 256
 MAX_JOB_BYTES: Final = 16 * MIB
 """Jobs remembered, and bytes of their manifests, which take ten times that in memory. The oldest ended one
@@ -58,6 +56,8 @@ NEWS_SECONDS: Final = 600.0
 
 COORDINATOR_SECONDS: Final = 10.0
 """How long a job's coordinator may be out of reach before those who follow the job give it up."""
+
+_log = get_log(__name__)
 
 
 class Jobs(Service):
@@ -168,7 +168,7 @@ class Jobs(Service):
     def _take(self, sender: PeerId, message: Message) -> bool:
         match message:
             case JobAnnounce():
-                self._learn(message.manifest, from_peer=sender)
+                return self._announced(message, sender)
             case JobCancel():
                 return self._cancelled(message.cancellation, sender)
             case JobNotice():
@@ -204,6 +204,15 @@ class Jobs(Service):
         self._jobs[job.id] = job
         return job
 
+    def _announced(self, message: JobAnnounce, sender: PeerId) -> bool:
+        """A job that there is no room for is no fault of who tells of it: other nodes know other jobs."""
+        try:
+            self._learn(message.manifest, from_peer=sender)
+        except CapacityError as error:
+            _log.debug("a job is not taken", peer=sender, cause=str(error))
+            return False
+        return True
+
     def _learn(self, envelope: bytes, *, from_peer: PeerId) -> Job:
         known = self._jobs.get(job_id(envelope))
         if known is not None:
@@ -211,7 +220,7 @@ class Jobs(Service):
         job = self.recall(envelope)
         try:
             self._make_room(job)
-        except RemoteProtocolError:
+        except CapacityError:
             del self._jobs[job.id]
             raise
         manifest = job.manifest
@@ -237,13 +246,13 @@ class Jobs(Service):
         return member, manifest
 
     def _make_room(self, new: Job) -> None:
-        """Forget ended jobs, oldest first, until ``new`` fits in. Raises RemoteProtocolError if it cannot."""
+        """Forget ended jobs, oldest first, until ``new`` fits in. Raises CapacityError if it cannot."""
         running = [job for job in self._jobs.values() if not job.ended]
         theirs = [job for job in running if job.author == new.author]
         if not _fit(theirs, MAX_AUTHOR_JOBS, MAX_AUTHOR_BYTES):
-            raise RemoteProtocolError(f"peer {short(new.author)} has too many jobs that have not ended")
+            raise CapacityError(f"peer {short(new.author)} has too many jobs that have not ended")
         if not _fit(running, MAX_JOBS, MAX_JOB_BYTES):
-            raise RemoteProtocolError(f"{len(running) - 1} jobs are running or waiting: no more are taken")
+            raise CapacityError(f"{len(running) - 1} jobs are running or waiting: no more are taken")
         for oldest in [job for job in self.all() if job.ended]:
             if _fit(self._jobs.values(), MAX_JOBS, MAX_JOB_BYTES):
                 return
