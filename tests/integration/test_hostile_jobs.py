@@ -114,6 +114,12 @@ async def test_a_fault_of_our_own_ends_the_job_that_met_it_only(
             await cluster.until(lambda: job.ended)
         assert job.state == "failed"
         assert "a fault in this program, see its log: ZeroDivisionError: step 0" in job.sentence
+        await cluster.until(lambda: swarm.peer.jobs.all()[0].ended)
+        status = swarm.peer.status()
+        assert status.jobs[0].stages == ()  # nobody loads or holds any
+        assert status.waiting is not None
+        assert status.waiting.reason == "a job that needs this peer"
+        assert status.waiting.since > swarm.peer.since
         await swarm.trains()
 
 
