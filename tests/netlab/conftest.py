@@ -119,10 +119,10 @@ class Iperf:
         assert self._client.wait(100) == 0
         output, _ = self._server.communicate(timeout=10)
         found = [match for line in output.splitlines() if (match := self.SECOND.search(line))]
-        spans = [(float(match[1]), float(match[2]), float(match[3]) * 1e3) for match in found]
-        rates = [rate for begin, end, rate in spans if 0.9 < end - begin < 1.1]  # no rest at the end
-        assert rates, output
-        return statistics.fmean(rates)
+        spans = [(float(match[2]) - float(match[1]), float(match[3]) * 1e3) for match in found]
+        whole = [(span, rate) for span, rate in spans if span > 0.5]  # seconds, but for the rest at the end
+        assert whole, output
+        return sum(span * rate for span, rate in whole) / sum(span for span, _ in whole)
 
 
 @pytest.fixture
