@@ -180,7 +180,7 @@ class Joining:
             tried.append(f"{self._remembered} remembered contacts: no answer")
         return (
             f"nobody answered within {self._deadline:g} s: {'; '.join(tried)}: check that a bootstrap node "
-            "runs there, that UDP gets through, and that this machine's clock is right to the minute"
+            "runs there, that UDP gets through, and that this machine's clock is right"
         )
 
 

@@ -25,7 +25,7 @@ from swarm.wire.messages.hello import (
 )
 
 MAX_CLOCK_SKEW_SECONDS: Final = 600.0
-"""Clocks may differ by this much. Invites, admissions and records are dated; DHT datagrams need better."""
+"""Clocks may differ by this much. Invites, admissions, records and datagrams are dated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,8 +23,8 @@ from swarm.wire.messages.hello import Role
 MAX_RECORD_LIFETIME: Final = 2 * 3600.0
 """Seconds that a record may be valid for: what a departed peer leaves behind is gone by then."""
 
-MAX_RECORD_SKEW: Final = 60.0
-"""Seconds that a publisher's clock may be ahead of a reader's."""
+MAX_RECORD_SKEW: Final = 600.0
+"""Seconds that a publisher's clock may be ahead of a reader's: what links tolerate."""
 
 _DOMAIN: Final = b"fusion-swarm peer record 1\0"
 

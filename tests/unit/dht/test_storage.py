@@ -14,7 +14,7 @@ from swarm.dht.table import distance
 from swarm.errors import LocalError, RemoteProtocolError
 from swarm.identity.keys import PrivateKey
 from swarm.ids import SwarmId, peer_id, swarm_id
-from swarm.wire.records.peer import sign_record
+from swarm.wire.records.peer import MAX_RECORD_LIFETIME, MAX_RECORD_SKEW, sign_record
 
 NOW = 1_750_000_000.0
 KEY = b"\x01" * 20
@@ -68,9 +68,9 @@ def test_publishers_stand_side_by_side_newest_first(storage: RecordStorage, make
     ("changes", "reason"),
     [
         ({"expires": NOW}, "expired"),
-        ({"sequence": int((NOW + 61) * 1000)}, "ahead"),
+        ({"sequence": int((NOW + MAX_RECORD_SKEW + 1) * 1000)}, "ahead"),
         ({"sequence": int((NOW - 7201) * 1000), "expires": NOW + 10}, "back"),
-        ({"expires": NOW + 7300}, "too long"),
+        ({"expires": NOW + MAX_RECORD_LIFETIME + MAX_RECORD_SKEW + 1}, "too long"),
         ({"swarm": swarm_id(b"\x01" * 32)}, "another swarm"),
     ],
 )
