@@ -2,10 +2,11 @@
 
 from typing import Final
 
-MAX_STRIKES: Final = 200
-"""Useless things that a peer may do at a stretch; an honest one that lags behind a plan does dozens."""
-STRIKES_A_SECOND: Final = 10.0
-"""How fast they are forgotten: at 1 ms each, 1 % of a processor."""
+MAX_STRIKES: Final = 1000
+"""Useless things that a peer may do at a stretch: an honest one goes on for a round trip after a job's end,
+with up to hundreds of steps a second."""
+STRIKES_A_SECOND: Final = 20.0
+"""How fast they are forgotten: at 1 ms each, 2 % of a processor."""
 
 
 class Strikes:
