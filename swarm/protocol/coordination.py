@@ -45,13 +45,10 @@ from swarm.protocol.coordination_events import (
     WeightsKept,
 )
 from swarm.protocol.offers import Offers
+from swarm.protocol.stalls import Stall
 from swarm.wire.messages.jobs import JobProgress, JobState
 from swarm.wire.records.blobs import TensorBlob
 from swarm.wire.records.plan import Plan, StagePlan
-
-LOADING_SECONDS: Final = 120.0
-SLOWEST_RATE: Final = 125_000.0
-"""How long loading, and handing over, may take: so many seconds, and the job's bytes at 1 Mbit/s."""
 
 ENDED: Final[frozenset[JobState]] = frozenset({"done", "failed", "cancelled"})
 
@@ -86,7 +83,7 @@ class CoordinationMachine:
         self._offers = Offers()
         self._planning = False
         self._waited = 0.0
-        self._late_at: float | None = None
+        self._stall = Stall(terms.bytes)
         self._expected: tuple[tuple[TensorBlob, ...], ...] = ()
         self._generation = Generation(0)
         self._ready: set[int] = set()
@@ -147,7 +144,7 @@ class CoordinationMachine:
         return []
 
     def _tick(self, now: float) -> list[Action]:
-        if self._late_at is not None and now >= self._late_at:
+        if self._stall.is_over(now):
             return self._late(now)
         if self._state != "waiting":
             return []
@@ -163,10 +160,13 @@ class CoordinationMachine:
         return [MakePlan(offers=offers, generation=Generation(self._generation + 1), step=Step(0))]
 
     def _late(self, now: float) -> list[Action]:
-        """Loading, or handing over what was trained, has taken longer than any link of ours would need."""
+        """Somebody has been waited for longer than any link of ours would need."""
         plan = self.plan
         if plan is None:
             return []
+        if self._state == "training":
+            stalled = f"step {self._steps_done} was not settled within {self._stall.seconds(now):.0f} s"
+            return self._enter("failed", f"{stalled}: a holder does not go on", now)
         done = self._ready if self._state == "loading" else self._results
         missing = [index for index in range(len(plan.stages)) if index not in done]
         first = missing[0] if missing else 0
@@ -274,6 +274,7 @@ class CoordinationMachine:
             self._last = progress
         last = "evaluated" if self.terms.evaluates else "applied"
         if progress.outcome != last or self._steps_done < self.terms.steps:
+            self._stall.step(now)
             return [recorded]
         finishing = self._enter("finishing", "trained weights to be copied", now)
         return [recorded, *finishing, *self._collect()]
@@ -309,7 +310,7 @@ class CoordinationMachine:
         total = len(self.plan.stages) if self.plan is not None else 0
         if self._state != "finishing" or len(self._results) < total:
             return []
-        self._late_at = None
+        self._stall.lift()
         self.weights = tuple(tensor for index in sorted(self._results) for tensor in self._results[index])
         return [KeepWeights(tensors=self.weights)]
 
@@ -336,13 +337,12 @@ class CoordinationMachine:
         self._since = now
         patience = self.terms.patience
         self._gives_up = now + max(patience - self._waited, 0.0) if patience > 0 else None
-        slow = self._state in {"loading", "finishing"}
-        self._late_at = now + LOADING_SECONDS + self.terms.bytes / SLOWEST_RATE if slow else None
+        self._stall.enter(self._state, now)
 
     def _arm(self) -> None:
         plan_at = None if self._planning else self._offers.due
         waiting = (plan_at, self._gives_up) if self._state == "waiting" else ()
-        due = [moment for moment in (*waiting, self._late_at) if moment is not None]
+        due = [moment for moment in (*waiting, self._stall.deadline) if moment is not None]
         self.deadline = min(due, default=None)
 
     @property
@@ -367,7 +367,7 @@ class CoordinationMachine:
         broken = [
             self._state in {"loading", "training", "finishing", "done"} and self.plan is None,
             self._state == "waiting" and self.plan is not None,
-            self._state not in {"waiting", "loading", "finishing"} and self.deadline is not None,
+            self._state in ENDED and self.deadline is not None,
             self.plan is not None and self.plan.generation != self._generation,
         ]
         if any(broken):

@@ -13,8 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from swarm.errors import RemoteProtocolError
 from swarm.ids import Generation, JobId, PeerId, Step
 from swarm.protocol import coordination_events as say
-from swarm.protocol.coordination import ENDED, LOADING_SECONDS, CoordinationMachine
+from swarm.protocol.coordination import ENDED, CoordinationMachine
 from swarm.protocol.offers import MOST_SETTLE_SECONDS, SETTLE_SECONDS
+from swarm.protocol.stalls import FIRST_STEP_SECONDS, LOADING_SECONDS, STALLED_STEPS
 from swarm.wire.messages.jobs import JobProgress
 from swarm.wire.records.blobs import Blob, TensorBlob
 from swarm.wire.records.plan import Plan, StagePlan
@@ -342,6 +343,21 @@ def test_loading_has_an_end_from_the_jobs_size_and_others_get_the_stage() -> Non
     [make] = driver.later(SETTLE_SECONDS)
     assert isinstance(make, say.MakePlan)
     assert [resources.peer for resources in make.offers] == [PEERS[1]]
+
+
+def test_a_step_that_nobody_settles_does_not_hold_up_the_job_for_ever() -> None:
+    driver = Driver(steps=1000)
+    driver.train(PEERS[0])
+    assert driver.machine.deadline == driver.now + FIRST_STEP_SECONDS
+    driver.now += 1000.0
+    driver.feed(say.ProgressHeard(peer=PEERS[0], progress=progress(0)))
+    assert driver.machine.deadline == driver.now + STALLED_STEPS * 1000.0
+    driver.now += 10.0
+    driver.feed(say.ProgressHeard(peer=PEERS[0], progress=progress(1)))
+    assert driver.later(STALLED_STEPS * 1000.0 - 1.0) == []
+    driver.later(1.0)
+    assert driver.state == "failed"
+    assert driver.sentence == "step 2 was not settled within 20000 s: a holder does not go on"
 
 
 def test_a_holder_that_never_returns_its_weights_does_not_hold_up_the_end() -> None:

@@ -10,7 +10,7 @@ from swarm.data.tensors import put_tensor
 from swarm.errors import FailureError, RemoteProtocolError
 from swarm.ids import JobId, PeerId, StageIndex, short
 from swarm.log import get_log
-from swarm.protocol.coordination import LOADING_SECONDS, SLOWEST_RATE
+from swarm.protocol.stalls import LOADING_SECONDS, SLOWEST_RATE
 from swarm.schedule.units import format_bytes
 from swarm.services.boundary import job_boundary
 from swarm.services.context import Context, Service
