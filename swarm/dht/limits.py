@@ -6,8 +6,8 @@ MAX_DATAGRAM_BYTES: Final = 1200
 """Bytes of one UDP payload: what IPv6's least MTU of 1,280 leaves, so that no path has to fragment it."""
 
 MAX_AGE_SECONDS: Final = 600.0
-"""How old a datagram may be, and how far ahead its sender's clock: what links tolerate, so that a link names a
-clock that is further off, before discovery fails without a word."""
+"""How old a datagram may be, and how far ahead its sender's clock: what links tolerate, so that a link names
+a clock that is further off, before discovery fails without a word."""
 
 MAX_SEEN: Final = 65_536
 """Datagrams that are remembered, twice, so that each counts once: 5 MB, enough for 50 a second."""
