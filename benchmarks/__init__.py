@@ -1,0 +1,1 @@
+"""Side-by-side measurements. Each program prints one table with the versions and the machine."""

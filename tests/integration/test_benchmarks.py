@@ -1,0 +1,76 @@
+"""Short runs of the benchmarks: that they do what they say they measure. Never how fast."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from benchmarks.link import LinkOptions
+from benchmarks.link import measure as measure_links
+from benchmarks.links import ours
+from benchmarks.links.rival import prepare
+from benchmarks.soak import PAYLOADS, Sample, Soak, soak_bytes, soak_connections
+from bootstrap.running import run
+from swarm.errors import FailureError
+
+
+@pytest.fixture
+def members(tmp_path: Path) -> Path:
+    ours.make_members(tmp_path, "far", "near")
+    return tmp_path
+
+
+async def test_links_that_come_and_go_leave_nothing(members: Path) -> None:
+    soak = await soak_connections(members, cycles=60, samples=6)
+    assert soak.done == 60
+    assert len(soak.samples) == 6
+    warm, *rest = soak.samples[1:]
+    assert {sample.descriptors for sample in rest} == {warm.descriptors}
+    assert {sample.tasks for sample in rest} == {warm.tasks}
+    assert rest[-1].objects - warm.objects < 40, "less than one object for each link"
+
+
+async def test_bytes_through_one_link_leave_nothing(members: Path) -> None:
+    rounds = 3
+    soak = await soak_bytes(members, total=rounds * sum(PAYLOADS), samples=rounds)
+    assert soak.done == rounds * sum(PAYLOADS)
+    assert len(soak.samples) == rounds
+    first, *rest = soak.samples
+    assert {sample.descriptors for sample in rest} == {first.descriptors}
+    assert {sample.tasks for sample in rest} == {first.tasks}
+    assert rest[-1].objects - first.objects < 20
+
+
+def test_a_soak_is_judged_by_the_most_after_its_first_tenth() -> None:
+    def sample(descriptors: int) -> Sample:
+        return Sample(rss=50_000_000, descriptors=descriptors, tasks=3, objects=1000)
+
+    grown = Soak(done=20, samples=[sample(n) for n in (5, 6, 6, 6, 9, 6, 6, 6, 6, 6)])
+    rows = {row.what: row for row in grown.rows("links")}
+    assert (rows["descriptors, links"].first, rows["descriptors, links"].second) == (6, 9)
+    assert [what for what, row in rows.items() if row.missed] == ["descriptors, links"]
+
+
+SHORT = LinkOptions(repetitions=1, megabytes=9, hivemind=False)
+
+
+def test_links_are_measured_beside_bare_tls_in_one_process_and_two() -> None:
+    if importlib.util.find_spec("uvloop") is None:
+        with pytest.raises(FailureError, match="uvloop"):
+            run(lambda: measure_links(SHORT))
+        return
+    table = run(lambda: measure_links(SHORT))
+    assert len(table.rows) == 6
+    assert all(row.target is not None and row.first > 0 and row.second > 0 for row in table.rows)
+    assert len({row.what for row in table.rows}) == len(table.rows)
+    assert {"uvloop", "OpenSSL"} <= set(table.versions.programs)
+
+
+async def test_another_event_loop_is_not_taken_for_uvloop() -> None:
+    with pytest.raises(FailureError, match="uvloop"):
+        await measure_links(SHORT)
+
+
+async def test_a_python_without_hivemind_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FailureError, match=r"python.*: [Nn]o such file"):
+        await prepare(tmp_path)
