@@ -88,5 +88,19 @@ def test_an_operator_that_is_not_allowed_is_charged_to_who_sent_it(graph):
         check_operators(calling(graph, 1, "aten.as_strided.default", Ref(0)), [1])
 
 
+def test_calls_that_differ_in_the_type_of_a_number_are_judged_apart(graph):
+    shape = Sequence((Scalar(5), Scalar(8)))
+    whole = calling(graph, 1, "aten.full.default", shape, Scalar(1))
+    operators = (replace(whole.operators[1], args=(shape, Scalar(1.0)), outputs=(-1,)), *whole.operators[1:])
+    with pytest.raises(TrainingError, match=r"full in module '1' makes int64 of shape \(5, 8\)"):
+        check_operators(replace(whole, operators=operators), [0, 1])
+
+
+def test_a_result_that_nobody_uses_takes_no_more_memory_than_the_rest(graph):
+    huge = calling(graph, 1, "aten.repeat.default", Ref(0), Sequence((Scalar(2**20), Scalar(1))))
+    unused = replace(huge.operators[1], outputs=(-1,))
+    assert "bytes inside" in refused(replace(huge, operators=(huge.operators[0], unused)))
+
+
 def test_only_the_operators_asked_for_are_looked_at(graph):
     check_operators(calling(graph, 1, "aten.as_strided.default", Ref(0)), [0])
