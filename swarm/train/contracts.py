@@ -222,6 +222,11 @@ def _bags(given: Given) -> None:
     require(given["indices"].dim() == 1 and given["weight"].dim() == 2, "indices or weight are no bags'")
 
 
+def _distances(given: Given) -> None:
+    """The gradient of no distances is written to a point that is not there."""
+    require(_size(given["self"], 0) > 0, "there are no points")
+
+
 def _one_hot(given: Given) -> None:
     require(given["num_classes"] > 0, "the number of classes must be given")
 
@@ -298,6 +303,7 @@ _CONTRACTS: Final[dict[str, Callable[[Given], None]]] = {
     ),
     "matrix_power": _matrix_power,
     "linalg_matrix_power": _matrix_power,
+    "pdist": _distances,
     "mvlgamma": _gamma,
     "_weight_norm": _weight_norm,
     "_weight_norm_interface": _weight_norm,

@@ -95,6 +95,7 @@ def test_statistics_have_one_element_a_channel(name: str, tensors: int, rest: tu
         ("mvlgamma.default", (ones(4), 2**31 - 1), "dimensions"),
         ("embedding_bag.default", (ones(4, 3), whole(1), whole(0), False, 0, False, None, True), "no bag"),
         ("_embedding_bag.default", (ones(4, 3), whole(1), whole(), False, 2), "no bag"),
+        ("pdist.default", (ones(0, 4), 0.5), "no points"),
         ("one_hot.default", (whole(1, 2),), "number of classes"),
         ("view.dtype", (ones(4, dtype=torch.uint8), torch.bool), "truth values"),
         ("split.Tensor", (ones(10_000), 1), "10000 pieces"),
