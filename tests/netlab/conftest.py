@@ -124,15 +124,22 @@ class Iperf:
         assert whole, output
         return sum(span * rate for span, rate in whole) / sum(span for span, _ in whole)
 
+    def close(self) -> None:
+        for process in (self._client, self._server):
+            process.kill()
+            process.communicate()
+
 
 @pytest.fixture
-def iperf() -> Callable[..., Iperf]:
+def iperf(request: pytest.FixtureRequest) -> Callable[..., Iperf]:
     """Starts transfers."""
     if shutil.which("iperf3") is None:
         pytest.fail("this test needs 'iperf3', which is not installed: apt-get install iperf3", pytrace=False)
 
     def start(lab: RunningLab, sender: str, receiver: str, *, port: int = 5201, seconds: int = 3) -> Iperf:
-        return Iperf(lab, sender, receiver, port=port, seconds=seconds)
+        started = Iperf(lab, sender, receiver, port=port, seconds=seconds)
+        request.addfinalizer(started.close)
+        return started
 
     return start
 

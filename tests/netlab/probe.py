@@ -2,8 +2,9 @@
 
 ``receive PORT`` and ``send ADDRESS PORT RATE SECONDS SIZE TRAIN`` measure one direction, everything at once.
 Packets leave in trains, back to back, ``RATE`` on the average. The rate of the path is how far apart it pulls
-the second halves of trains; losses are counted over all packets; delay and jitter are those of the first of
-each train, which has no queue before it. All hosts of a lab read the same clock, so that these are true.
+the second halves of trains (0 for trains of one); losses are counted over all packets; delay and jitter are
+those of the first of each train, which has no queue before it. All hosts of a lab read the same clock, so that
+these are true.
 
 ``echo PORT`` and ``ping ADDRESS PORT COUNT INTERVAL`` measure round trips. ``burn SECONDS`` computes, and
 measures the share of a core that it got; ``hold BYTES`` takes memory.
@@ -70,9 +71,11 @@ def receive(port: str) -> dict[str, float]:
             arrivals.append((number, moment, now))
     delays = [now - moment for number, moment, now in arrivals if number % length == 0]
     numbers = [number for number, _, _ in arrivals]
+    bits = (len(packet) + HEADERS_ON_THE_WIRE) * 8
     return {
         "lost": 1 - len(set(numbers)) / moment,
-        "rate": pulled_apart(arrivals, length) * (len(packet) + HEADERS_ON_THE_WIRE) * 8,
+        "rate": pulled_apart(arrivals, length) * bits,
+        "throughput": len(numbers) * bits / (arrivals[-1][2] - arrivals[0][2]),
         "delay": statistics.fmean(delays),
         "jitter": statistics.pstdev(delays),
         "overtaken": sum(later < earlier for earlier, later in itertools.pairwise(numbers)),
@@ -87,7 +90,8 @@ def pulled_apart(arrivals: list[tuple[int, float, float]], length: int) -> float
         if number % length >= length // 2:
             trains[number // length].append((number, now))
     packets = sum(train[-1][0] - train[0][0] for train in trains.values())
-    return packets / sum(train[-1][1] - train[0][1] for train in trains.values())
+    seconds = sum(train[-1][1] - train[0][1] for train in trains.values())
+    return packets / seconds if seconds else 0.0
 
 
 def echo(port: str) -> dict[str, float]:

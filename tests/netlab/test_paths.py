@@ -121,20 +121,23 @@ def test_the_world_is_as_wide_as_its_table_says(netlab: StartLab, probe: Start) 
 
 
 def test_what_crosses_between_clusters_shares_one_path_and_the_inside_is_fast(
-    netlab: StartLab, iperf: Start, at_best: AtBest, settled: Settled
+    netlab: StartLab, iperf: Start, probe: Start, at_best: AtBest, settled: Settled
 ) -> None:
     lab = netlab("two-clusters")
+    crossing = [("left1", "right1"), ("left2", "right2"), ("right1", "left2"), ("right2", "left1")]
 
     def scenario() -> None:
         before = lab.carried()
-        pairs = [("left1", "right1"), ("left2", "right2"), ("right1", "left2"), ("right2", "left1")]
-        crossing = [iperf(lab, *pair, port=5201 + n, seconds=6) for n, pair in enumerate(pairs)]
-        there, also_there, back, also_back = (transfer.rate() for transfer in crossing)
+        receivers = [probe(lab, receiver, "receive", 4000, ready=True) for _, receiver in crossing]
+        for sender, receiver in crossing:
+            probe(lab, sender, "send", lab.address(receiver), 4000, 6e6, 4, 1200, 1)
+        there, also_there, back, also_back = (one.result()["throughput"] for one in receivers)
         assert there + also_there == pytest.approx(8e6, rel=0.1)
         assert back + also_back == pytest.approx(8e6, rel=0.1)
-        assert min(there, also_there, back, also_back) > 0.5e6  # who gets how much is up to TCP
+        assert min(there, also_there, back, also_back) > 2e6
         [left] = [link for link in since(lab.carried(), before) if (link.kind, link.name) == ("site", "left")]
-        assert left.sent == pytest.approx(7 * 1e6, rel=0.25)  # seven seconds of 8 Mbit
+        assert left.sent == pytest.approx(12e6 / 8 * 4, rel=0.1)  # more than the path beyond took
+        assert left.received == pytest.approx(8e6 / 8 * 4.1, rel=0.1)  # and its buffer of 0.1 s
 
     at_best(scenario)
     inside = settled(lambda: iperf(lab, "right1", "right2", seconds=2).rate(), 1e9, 1e8)

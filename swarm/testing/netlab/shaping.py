@@ -18,11 +18,15 @@ UNLIMITED_QUEUE: Final = 1000 * FRAME
 """Bytes that wait before a link without a limit, where the next one is slower than they come."""
 _BURST_SECONDS: Final = 0.002
 """How long a link may be idle and catch up later: more than a timer is late, less than anybody sees."""
+_FAST: Final = 200e6
+"""Bits a second from which on a link on a busy machine would lose much by timers that are late."""
+_FAST_BURST_SECONDS: Final = 0.01
 
 
 def burst(rate: float) -> int:
     """Bytes that may leave at once on a link of ``rate`` bits a second."""
-    return max(2 * FRAME, round(rate / 8 * _BURST_SECONDS))
+    seconds = _FAST_BURST_SECONDS if rate > _FAST else _BURST_SECONDS
+    return max(2 * FRAME, round(rate / 8 * seconds))
 
 
 def queue_bytes(rate: float, seconds: float) -> int:
