@@ -1,10 +1,10 @@
 """Measures a network with plain sockets; run inside hosts of a lab. Prints one line of JSON at the end.
 
-``receive PORT`` and ``send ADDRESS PORT RATE SECONDS SIZE TRAIN`` measure one direction, everything at once.
-Packets leave in trains, back to back, ``RATE`` on the average. The rate of the path is how far apart it pulls
-the second halves of trains (0 for trains of one); losses are counted over all packets; delay and jitter are
-those of the first of each train, which has no queue before it. All hosts of a lab read the same clock, so that
-these are true.
+``receive PORT`` and ``send ADDRESS PORT RATE SECONDS SIZE TRAIN`` measure one direction, everything at
+once. Packets leave in trains, back to back, ``RATE`` on the average. The rate of the path is how far
+apart it pulls the second halves of trains (0 for trains of one); losses are counted over all packets;
+delay and jitter are those of the first of each train, which has no queue before it. All hosts of a lab
+read the same clock, so that these are true.
 
 ``echo PORT`` and ``ping ADDRESS PORT COUNT INTERVAL`` measure round trips. ``burn SECONDS`` computes, and
 measures the share of a core that it got; ``hold BYTES`` takes memory.
