@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 endif
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-code test-netlab setup lint nightly clean
+.PHONY: demo test test-code test-netlab setup lint fuzz nightly clean
 
 demo: $(READY)
 	$(BIN)/swarm demo
@@ -34,8 +34,12 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Half a minute over all parsers; `nightly` gives each ten minutes.
+fuzz: $(READY)
+	$(BIN)/python tests/fuzz/guided.py --all 30
+
 nightly: $(READY)
-	$(BIN)/python -m tests.nightly
+	$(BIN)/python tests/nightly.py
 
 clean:
 	rm -rf $(VENV)

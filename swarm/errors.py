@@ -17,10 +17,14 @@
         +-- RemoteTimeoutError    it did not answer within the deadline
 
 A ``UserError``'s text is one line that tells the user what to do. Parsers raise ``RemoteProtocolError`` and
-nothing else, whatever the bytes.
+nothing else, whatever the bytes. The text of a ``RemoteError`` may repeat what the other peer sent, so it is
+made fit for a screen, and cut, when the error is made.
 """
 
-from typing import Any
+from typing import Any, Final
+
+LONGEST_REMOTE_TEXT: Final = 8192
+"""Characters of a RemoteError's text: a sentence for each address of a peer fits."""
 
 
 class SwarmError(Exception):
@@ -61,6 +65,10 @@ class LocalError(SwarmError):
 
 class RemoteError(SwarmError):
     """Something another peer did or failed to do."""
+
+    def __init__(self, sentence: str = "") -> None:
+        shown = sentence[:LONGEST_REMOTE_TEXT]
+        super().__init__("".join(c if c.isprintable() else " " for c in shown))
 
 
 class RemoteProtocolError(RemoteError):
