@@ -106,13 +106,14 @@ class Pools:
         folder = self._folder / f"{self.authority.name}-{self._made}"
         identity.save(folder)
         fields: dict[str, Any] = {
+            "tls": identity.tls_files(folder),
             "role": "peer",
             "capabilities": NO_CAPABILITIES,
             "program": "test",
             "listen": ("", 7423),
         }
         return Pool(
-            PoolConfig(tls=identity.tls_files(folder), **(fields | config)),
+            PoolConfig(**(fields | config)),
             identity=identity,
             network=network,
             clock=self.clock,

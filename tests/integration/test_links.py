@@ -14,11 +14,15 @@ from typing import Any
 
 import pytest
 from blockbuster import blockbuster_ctx
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from swarm import clock as system
 from swarm.clock import SystemClock
-from swarm.errors import FailureError, RemoteRefusalError
+from swarm.errors import FailureError, MisuseError, RemoteRefusalError
 from swarm.identity.authority import Authority
+from swarm.identity.keys import PrivateKey
+from swarm.identity.membership import Identity
 from swarm.net.address import Address
 from swarm.net.driver import TURN_BYTES
 from swarm.net.network import SystemNetwork
@@ -198,6 +202,40 @@ def test_a_certificate_made_by_a_clock_that_is_days_ahead(world: World, run: Run
     code, sentence = refused(world, run, world.pool("bob", identity=world.pools.identity()), called=alice)
     assert code == "bad-certificate"
     assert sentence.startswith("refused this peer: the certificate is bad: check the clocks of both machines")
+
+
+def without_key_identifier(identity: Identity) -> bytes:
+    """The leaf of ``identity`` (PEM), signed anew without the identifier of its issuer's key."""
+    good = x509.load_der_x509_certificate(identity.leaf)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(good.subject)
+        .issuer_name(good.issuer)
+        .public_key(good.public_key())
+        .serial_number(good.serial_number)
+        .not_valid_before(good.not_valid_before_utc)
+        .not_valid_after(good.not_valid_after_utc)
+    )
+    for extension in good.extensions:
+        if not isinstance(extension.value, x509.AuthorityKeyIdentifier):
+            builder = builder.add_extension(extension.value, extension.critical)
+    signer = PrivateKey.from_raw(identity.invite.delegate_key).for_certificates()
+    return builder.sign(signer, None).public_bytes(Encoding.PEM)
+
+
+def test_a_certificate_without_authority_key_identifier(world: World, tmp_path: Path, run: Run) -> None:
+    identity = world.pools.identity()
+    identity.save(tmp_path)
+    files = identity.tls_files(tmp_path)
+    delegate = files.chain.read_bytes().split(b"-----END CERTIFICATE-----\n", 1)[1]
+    files.chain.write_bytes(without_key_identifier(identity) + delegate)
+    code, sentence = refused(world, run, world.pool("bob", identity=identity, tls=files))
+    assert code == "bad-certificate"
+    assert sentence == "refused this peer: it does not accept the certificate: ask for a new invite"
+    # A program of ours does not get as far as calling anybody: it says what is wrong with its own certificate.
+    leaf = x509.load_pem_x509_certificate(without_key_identifier(identity)).public_bytes(Encoding.DER)
+    with pytest.raises(MisuseError, match="lacks the extension AuthorityKeyIdentifier"):
+        Identity(key=identity.key, invite=identity.invite, leaf=leaf)
 
 
 def test_a_version_that_is_too_new(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
