@@ -3,6 +3,7 @@ true. The link that it said so on ends with a word why; nobody else notices."""
 
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -102,13 +103,15 @@ class Mallory:
         return seal(self.identity, domain, msgspec.msgpack.encode(record))
 
 
+@dataclass(frozen=True)
 class Scene:
     """A bootstrap node, a peer that offers too little, and an author with a job that waits for more."""
 
-    def __init__(
-        self, cluster: Cluster, door: Node, peer: TrainingNode, author: TrainingNode, job: Job
-    ) -> None:
-        self.cluster, self.door, self.peer, self.author, self.job = cluster, door, peer, author, job
+    cluster: Cluster
+    door: Node
+    peer: TrainingNode
+    author: TrainingNode
+    job: Job
 
     @classmethod
     async def set(cls, cluster: Cluster, job: TrainingJob) -> "Scene":

@@ -232,7 +232,7 @@ def test_a_certificate_without_authority_key_identifier(world: World, tmp_path: 
     code, sentence = refused(world, run, world.pool("bob", identity=identity, tls=files))
     assert code == "bad-certificate"
     assert sentence == "refused this peer: it does not accept the certificate: ask for a new invite"
-    # A program of ours does not get as far as calling anybody: it says what is wrong with its own certificate.
+    # A program of ours calls nobody with it: it says what is wrong with its own certificate.
     leaf = x509.load_pem_x509_certificate(without_key_identifier(identity)).public_bytes(Encoding.DER)
     with pytest.raises(MisuseError, match="lacks the extension AuthorityKeyIdentifier"):
         Identity(key=identity.key, invite=identity.invite, leaf=leaf)
