@@ -61,13 +61,13 @@ class Driver:
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._turning = False
         self._received = 0
-        """Bytes received in this iteration of the loop."""
+        """Bytes received in this slice. It may last some iterations of the loop, while that is not much."""
         self._reads = 0
         """Pieces that they came in, and what their errands count for."""
         self._ended = False
         self._soon: asyncio.Handle | None = None
         self._next: asyncio.Handle | None = None
-        """Begins the next slice; there is one where something was received in this one."""
+        """Begins the next slice; there is one where half of this one is used up."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
         self._unsent_limit = 0
@@ -102,14 +102,9 @@ class Driver:
                 self._perform(action)
         return errands
 
-    @property
-    def _spent(self) -> bool:
-        """Whether no more is received in this iteration of the loop."""
-        return self._received >= TURN_BYTES or self._reads >= TURN_READS
-
     def _begin_slice(self) -> None:
         """Another iteration of the loop has begun."""
-        was_spent = self._spent
+        was_spent = self._received >= TURN_BYTES or self._reads >= TURN_READS
         self._received = self._reads = 0
         self._next = None
         if was_spent:
@@ -125,7 +120,7 @@ class Driver:
             self._soon = None
         try:
             self._pull()
-            if self._clock.elapsed() >= self._session.deadline:
+            if self._timer is None and self._clock.elapsed() >= self._session.deadline:
                 self._feed(Tick())
             busy = self._push()
             self._arm()
@@ -142,16 +137,16 @@ class Driver:
     def _pull(self) -> None:
         """Receive what is there, as far as the slice goes."""
         channel, session = self._channel, self._session
-        while not self._spent and not self._ended:
+        while self._received < TURN_BYTES and self._reads < TURN_READS and not self._ended:
             count = channel.receive_into(session.reading)
             if not count:
                 if channel.ended is not None:
                     self._feed(_lost(channel.ended))
                 return
-            if self._next is None:
-                self._next = self._loop.call_soon(self._begin_slice)
             self._received += count
             self._reads += 1 + READS_PER_ERRAND * self._feed(Received(count))
+            if self._next is None and (2 * self._received > TURN_BYTES or 2 * self._reads > TURN_READS):
+                self._next = self._loop.call_soon(self._begin_slice)
 
     def _push(self) -> bool:
         """Send while the channel takes more; returns whether more could go at once."""
