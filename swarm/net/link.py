@@ -228,7 +228,7 @@ class Link:
                 self._settle(action.key, None)
             case Unwanted():
                 self._settle(action.key, RemoteRefusalError("unwanted", action.sentence))
-            case Judge() | Up() | Offered() | Answered() | Down() | Deliver():
+            case Deliver() | Judge() | Up() | Offered() | Answered() | Down():
                 try:
                     self._consult(action)
                 except RemoteProtocolError as error:
@@ -236,7 +236,7 @@ class Link:
             case _:
                 assert_never(action)
 
-    def _consult(self, action: Judge | Up | Offered | Answered | Down | Deliver) -> None:
+    def _consult(self, action: Deliver | Judge | Up | Offered | Answered | Down) -> None:
         match action:
             case Deliver():
                 self._owner.handle_message(self, action.message, action.payload)

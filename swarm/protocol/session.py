@@ -42,7 +42,7 @@ from swarm.protocol.session_greeting import Greeting
 from swarm.protocol.session_meters import HEARTBEAT_SECONDS
 from swarm.protocol.session_receiving import Control
 from swarm.protocol.session_traffic import Traffic
-from swarm.wire.frames import CloseCode, Kind, close_frame, decode_sentence, message_frame
+from swarm.wire.frames import CLOSE, MESSAGE, CloseCode, close_frame, decode_sentence, message_frame
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.hello import Accept, Hello, Refusal
 from swarm.wire.messages.registry import decode_message
@@ -198,9 +198,9 @@ class Session:
 
     def _on_control(self, control: Control, now: float) -> list[Action]:
         header, body = control.header, control.body
-        if header.kind is Kind.MESSAGE:
+        if header.kind is MESSAGE:
             return self._on_message(decode_message(header.number, body), now)
-        if header.kind is Kind.CLOSE:
+        if header.kind is CLOSE:
             code = CloseCode(header.number).name.lower()
             return self._finish(End(by="them", code=code, sentence=decode_sentence(body)))
         return self._traffic.control(header, body, now)

@@ -46,23 +46,23 @@ _WORDS: Final = {
 _OTHER_WORDS: Final = {"us": "was hung up on", "them": "left"}
 
 
-class Received(Struct, frozen=True):
+class Received(Struct, frozen=True, gc=False):
     """``count`` bytes were put at the start of the view that ``Session.reading`` gave."""
 
     count: int
 
 
-class Writable(Struct, frozen=True):
+class Writable(Struct, frozen=True, gc=False):
     """The channel takes another frame. ``unsent`` bytes of earlier ones wait in it still."""
 
     unsent: int
 
 
-class Tick(Struct, frozen=True):
+class Tick(Struct, frozen=True, gc=False):
     """The deadline may have passed."""
 
 
-class Post(Struct, frozen=True):
+class Post(Struct, frozen=True, gc=False):
     """Send a message. ``key`` names the sending from now on; no two may share one.
 
     The bytes of ``payload`` must not change until it is sent.
@@ -140,21 +140,21 @@ class Offered(Struct, frozen=True):
     size: int
 
 
-class Deliver(Struct, frozen=True):
+class Deliver(Struct, frozen=True, gc=False):
     """A whole message has arrived; ``payload`` is empty where it has none, and owned by the receiver."""
 
     message: Message
     payload: memoryview
 
 
-class Write(Struct, frozen=True):
+class Write(Struct, frozen=True, gc=False):
     """Give these bytes to the channel, ``head`` first."""
 
     head: bytes
     body: memoryview
 
 
-class Sent(Struct, frozen=True):
+class Sent(Struct, frozen=True, gc=False):
     """The last byte of what was posted under ``key`` has been given to the channel."""
 
     key: int

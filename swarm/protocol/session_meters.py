@@ -35,6 +35,8 @@ class Liveness:
 
     def __init__(self, *, heartbeat: float, now: float) -> None:
         self.heartbeat = heartbeat
+        self.interval = heartbeat
+        """Seconds of one heartbeat, adapted to the round trip."""
         self.last_heard = now
         self.rtt = 0.0
         self.ping_wanted = False
@@ -46,11 +48,6 @@ class Liveness:
         self._sent: dict[bytes, float] = {}
         self._probe: bytes | None = None
         self._probe_wanted = False
-
-    @property
-    def interval(self) -> float:
-        """Seconds of one heartbeat, adapted to the round trip."""
-        return max(self.heartbeat, 2.0 * self.rtt + 4.0 * self._variation)
 
     @property
     def deadline(self) -> float:
@@ -112,6 +109,7 @@ class Liveness:
         else:
             self._variation += (abs(sample - self.rtt) - self._variation) / 4
             self.rtt += (sample - self.rtt) / 8
+        self.interval = max(self.heartbeat, 2.0 * self.rtt + 4.0 * self._variation)
         self._next_sample = now + RTT_SAMPLE_SECONDS
         answered = token == self._probe
         if answered:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from swarm.errors import LocalError, RemoteProtocolError
 from swarm.protocol.session_budget import LinkMemory
 from swarm.protocol.session_memory import MAPPED_BYTES, allocate
-from swarm.wire.frames import HEADER_BYTES, Header, Kind, decode_header, decode_open
+from swarm.wire.frames import CLOSE, DATA, HEADER_BYTES, MESSAGE, OPEN, Header, decode_header, decode_open
 from swarm.wire.limits import (
     INITIAL_CREDIT_BYTES,
     MAX_HELLO_BYTES,
@@ -57,7 +57,7 @@ class _Payload:
     data: memoryview | None = field(default=None, repr=False)
 
 
-class Control(Struct, frozen=True):
+class Control(Struct, frozen=True, gc=False):
     """A frame other than OPEN and DATA, with its body."""
 
     header: Header
@@ -73,14 +73,14 @@ class Opened(Struct, frozen=True):
     refusal: str
 
 
-class Progress(Struct, frozen=True):
+class Progress(Struct, frozen=True, gc=False):
     """Bytes of a payload came. ``grant`` is the credit that is due for it now, 0 for none."""
 
     stream: int
     grant: int
 
 
-class Complete(Struct, frozen=True):
+class Complete(Struct, frozen=True, gc=False):
     """The last byte of a payload came."""
 
     message: Message
@@ -158,7 +158,7 @@ class Inbox:
         if not 0 < count <= len(self.reading):
             raise LocalError(f"{count} bytes came where {len(self.reading)} were asked for")
         header = self._header
-        if header is not None and header.kind is Kind.DATA:
+        if header is not None and header.kind is DATA:
             return self._data(header, count)
         if count < len(self.reading):
             self.reading = self.reading[count:]
@@ -220,19 +220,19 @@ class Inbox:
         if not up:
             _check_greeting(header)
         self._header = header
-        if header.kind is Kind.DATA:
+        if header.kind is DATA:
             self._begin_data(header)
             return None
         if header.length == 0:
             return self._finish(header, memoryview(b""))
-        if header.kind is Kind.OPEN:
+        if header.kind is OPEN:
             self._check_open(header.stream)
         self.reading = self._target = memoryview(bytearray(header.length))
         return None
 
     def _finish(self, header: Header, body: memoryview) -> Arrival:
         self._next_header()
-        if header.kind is not Kind.OPEN:
+        if header.kind is not OPEN:
             return Control(header, body)
         size, encoded = decode_open(header.number, body)
         if self._held + size > MAX_RECEIVE_BUFFER_BYTES:
@@ -352,9 +352,9 @@ class Inbox:
 
 
 def _check_greeting(header: Header) -> None:
-    if header.kind is Kind.CLOSE:
+    if header.kind is CLOSE:
         return
-    if header.kind is not Kind.MESSAGE or header.number not in _GREETINGS:
+    if header.kind is not MESSAGE or header.number not in _GREETINGS:
         raise RemoteProtocolError("something was sent before the hellos were accepted")
     if header.length > MAX_HELLO_BYTES:
         raise RemoteProtocolError(f"a hello of {header.length} bytes is over the limit")

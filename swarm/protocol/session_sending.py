@@ -4,6 +4,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec import Struct
+
 from swarm.errors import LocalError, RemoteProtocolError
 from swarm.protocol.session_budget import Share
 from swarm.protocol.session_events import Sent, Write
@@ -50,12 +52,11 @@ class _Payload:
     """The OPEN frame, until it is sent."""
 
 
-@dataclass(slots=True, kw_only=True)
-class _Control:
+class _Control(Struct, frozen=True, gc=False):
     """A control frame on its way out; ``key`` is 0 where nobody waits for it."""
 
     frame: bytes
-    key: int = 0
+    key: int
 
 
 class Outbox:
@@ -99,7 +100,7 @@ class Outbox:
         if self.overflowed or not self._share.take(len(frame)):
             self.overflowed = True
             return
-        self._control.append(_Control(frame=frame, key=key))
+        self._control.append(_Control(frame, key))
 
     def last_words(self, frame: bytes) -> None:
         """Queue a frame that ends the link; in place of all others where they are too many."""
@@ -191,10 +192,12 @@ class Outbox:
             self._share.give_back(len(control.frame))
             if control.key:
                 sent.append(Sent(control.key))
-        frames += [pong_frame(token) for token in self._pongs]
-        frames += [credit_frame(stream, granted) for stream, granted in self._grants.items()]
-        self._pongs.clear()
-        self._grants.clear()
+        if self._pongs:
+            frames += [pong_frame(token) for token in self._pongs]
+            self._pongs.clear()
+        if self._grants:
+            frames += [credit_frame(stream, granted) for stream, granted in self._grants.items()]
+            self._grants.clear()
         if ping is not None:
             frames.append(ping_frame(ping))
         return (Write(b"".join(frames), _NOTHING) if frames else None), sent

@@ -70,6 +70,10 @@ class Kind(IntEnum):
     CLOSE = 8
 
 
+MESSAGE, OPEN, DATA, CREDIT, CANCEL, PING, PONG, CLOSE = Kind
+"""The kinds again: to look one up in its class takes as long as to unpack a header (tried)."""
+
+
 class CloseCode(IntEnum):
     """Why a link ends, for programs."""
 
@@ -94,7 +98,7 @@ class CancelCode(IntEnum):
     """Its receiver does not want the rest."""
 
 
-class Header(Struct, frozen=True):
+class Header(Struct, frozen=True, gc=False):
     """A checked header."""
 
     kind: Kind
@@ -107,6 +111,7 @@ class Header(Struct, frozen=True):
 class _Shape:
     """What the header of a kind must be like."""
 
+    kind: Kind
     shortest: int
     longest: int
     streams: bool
@@ -118,49 +123,55 @@ class _Shape:
 
 
 _SHAPES: Final = {
-    Kind.MESSAGE: _Shape(1, MAX_MESSAGE_BYTES, streams=False, messages=True),
-    Kind.OPEN: _Shape(
-        PAYLOAD_LENGTH_BYTES + 1, PAYLOAD_LENGTH_BYTES + MAX_MESSAGE_BYTES, streams=True, messages=True
-    ),
-    Kind.DATA: _Shape(1, MAX_DATA_FRAME_BYTES, streams=True),
-    Kind.CREDIT: _Shape(_CREDIT.size, _CREDIT.size, streams=True),
-    Kind.CANCEL: _Shape(0, MAX_SENTENCE_BYTES, streams=True, codes=CancelCode),
-    Kind.PING: _Shape(TOKEN_BYTES, TOKEN_BYTES, streams=False),
-    Kind.PONG: _Shape(TOKEN_BYTES, TOKEN_BYTES, streams=False),
-    Kind.CLOSE: _Shape(0, MAX_SENTENCE_BYTES, streams=False, codes=CloseCode),
+    int(shape.kind): shape
+    for shape in (
+        _Shape(MESSAGE, 1, MAX_MESSAGE_BYTES, streams=False, messages=True),
+        _Shape(
+            OPEN,
+            PAYLOAD_LENGTH_BYTES + 1,
+            PAYLOAD_LENGTH_BYTES + MAX_MESSAGE_BYTES,
+            streams=True,
+            messages=True,
+        ),
+        _Shape(DATA, 1, MAX_DATA_FRAME_BYTES, streams=True),
+        _Shape(CREDIT, _CREDIT.size, _CREDIT.size, streams=True),
+        _Shape(CANCEL, 0, MAX_SENTENCE_BYTES, streams=True, codes=CancelCode),
+        _Shape(PING, TOKEN_BYTES, TOKEN_BYTES, streams=False),
+        _Shape(PONG, TOKEN_BYTES, TOKEN_BYTES, streams=False),
+        _Shape(CLOSE, 0, MAX_SENTENCE_BYTES, streams=False, codes=CloseCode),
+    )
 }
-_KINDS: Final = {int(kind): kind for kind in Kind}
 
 
 def decode_header(data: Buffer) -> Header:
     """The header in the twelve bytes of ``data``; raises RemoteProtocolError for one that no peer sends."""
     value, flags, number, stream, length = _HEADER.unpack(data)
-    kind = _KINDS.get(value)
-    if kind is None:
+    shape = _SHAPES.get(value)
+    if shape is None:
         raise RemoteProtocolError(f"there is no frame of kind {value}")
-    shape = _SHAPES[kind]
+    kind = shape.kind
     if flags:
         raise RemoteProtocolError(f"a {kind.name} frame has unknown flags")
     if not shape.shortest <= length <= shape.longest:
         raise RemoteProtocolError(f"a {kind.name} frame of {length} bytes is outside the limits of its kind")
     if (stream != 0) is not shape.streams:
         raise RemoteProtocolError(f"a {kind.name} frame names stream {stream}")
-    _check_number(kind, shape, number)
+    _check_number(shape, number)
     return Header(kind, number, stream, length)
 
 
-def _check_number(kind: Kind, shape: _Shape, number: int) -> None:
+def _check_number(shape: _Shape, number: int) -> None:
     if shape.messages:
         message = MESSAGES.get(number)
         if message is None:
             raise RemoteProtocolError(f"there is no message number {number}")
-        if kind is Kind.OPEN and not message.MAX_PAYLOAD:
+        if shape.kind is OPEN and not message.MAX_PAYLOAD:
             raise RemoteProtocolError(f"message {message.__name__} has no payload")
     elif shape.codes is not None:
         if not 0 <= number < len(shape.codes):
-            raise RemoteProtocolError(f"a {kind.name} frame has the unknown code {number}")
+            raise RemoteProtocolError(f"a {shape.kind.name} frame has the unknown code {number}")
     elif number:
-        raise RemoteProtocolError(f"a {kind.name} frame has the number {number}")
+        raise RemoteProtocolError(f"a {shape.kind.name} frame has the number {number}")
 
 
 def decode_open(number: int, body: Buffer) -> tuple[int, memoryview]:
@@ -197,42 +208,42 @@ def decode_sentence(body: Buffer) -> str:
 def message_frame(message: Message) -> bytes:
     """A whole MESSAGE frame; raises LocalError where the message is larger than any receiver takes."""
     body = encode_message(message)
-    return _HEADER.pack(Kind.MESSAGE, 0, message.NUMBER, 0, len(body)) + body
+    return _HEADER.pack(MESSAGE, 0, message.NUMBER, 0, len(body)) + body
 
 
 def open_frame(stream: int, number: int, message: bytes, payload_bytes: int) -> bytes:
     """The frame that starts a stream of ``payload_bytes`` for the encoded ``message`` with this number."""
     length = PAYLOAD_LENGTH_BYTES + len(message)
-    return _HEADER.pack(Kind.OPEN, 0, number, stream, length) + _PAYLOAD_LENGTH.pack(payload_bytes) + message
+    return _HEADER.pack(OPEN, 0, number, stream, length) + _PAYLOAD_LENGTH.pack(payload_bytes) + message
 
 
 def data_header(stream: int, length: int) -> bytes:
     """The header of a DATA frame; its ``length`` bytes of payload follow."""
-    return _HEADER.pack(Kind.DATA, 0, 0, stream, length)
+    return _HEADER.pack(DATA, 0, 0, stream, length)
 
 
 def credit_frame(stream: int, granted: int) -> bytes:
     """A CREDIT frame for ``granted`` more bytes."""
-    return _HEADER.pack(Kind.CREDIT, 0, 0, stream, _CREDIT.size) + _CREDIT.pack(granted)
+    return _HEADER.pack(CREDIT, 0, 0, stream, _CREDIT.size) + _CREDIT.pack(granted)
 
 
 def cancel_frame(stream: int, code: CancelCode, sentence: str) -> bytes:
     """A CANCEL frame."""
     body = printable(sentence).encode("utf-8", "replace")
-    return _HEADER.pack(Kind.CANCEL, 0, code, stream, len(body)) + body
+    return _HEADER.pack(CANCEL, 0, code, stream, len(body)) + body
 
 
 def ping_frame(token: bytes) -> bytes:
     """A PING frame with a token of eight bytes."""
-    return _HEADER.pack(Kind.PING, 0, 0, 0, TOKEN_BYTES) + token
+    return _HEADER.pack(PING, 0, 0, 0, TOKEN_BYTES) + token
 
 
 def pong_frame(token: bytes) -> bytes:
     """The PONG frame that answers a PING with this token."""
-    return _HEADER.pack(Kind.PONG, 0, 0, 0, TOKEN_BYTES) + token
+    return _HEADER.pack(PONG, 0, 0, 0, TOKEN_BYTES) + token
 
 
 def close_frame(code: CloseCode, sentence: str) -> bytes:
     """A CLOSE frame."""
     body = printable(sentence).encode("utf-8", "replace")
-    return _HEADER.pack(Kind.CLOSE, 0, code, 0, len(body)) + body
+    return _HEADER.pack(CLOSE, 0, code, 0, len(body)) + body
