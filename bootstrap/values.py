@@ -11,10 +11,15 @@ DEFAULT_PORT: Final = 7423
 """TCP and UDP port of a node (DESIGN section 5)."""
 
 MAX_BYTES: Final = 2**60
+MIN_RATE: Final = 8_000
+"""Bytes a second below which heartbeats would be late behind one bulk frame."""
 MAX_SECONDS: Final = 100 * 365 * 86400
 
 _SIZE: Final = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)\s*(?:([kmgtp])(i?))?b?", re.IGNORECASE | re.ASCII)
 _EXPONENTS: Final = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+_RATE: Final = re.compile(
+    r"(\d{1,12}(?:\.\d{1,9})?)\s*([kmgKMG]?)(?:(i?)B(?:/s)?|(bit(?:/s)?|bps))", re.ASCII
+)
 _DURATION: Final = re.compile(r"(?:\d{1,9}\s*[wdhms]\s*)+", re.IGNORECASE | re.ASCII)
 _SECONDS: Final = {"w": 7 * 86400, "d": 86400, "h": 3600, "m": 60, "s": 1}
 _LABEL: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)", re.ASCII)
@@ -56,6 +61,21 @@ def parse_size(text: str) -> int:
     if size > MAX_BYTES:
         raise MisuseError(f"{text!r} is more than {MAX_BYTES >> 50} PiB")
     return size
+
+
+def parse_rate(text: str) -> int:
+    """Bytes a second: ``20Mbit`` or ``2.5MB/s``; 0 does not limit. A bare number is refused: of what?"""
+    text = text.strip()
+    if text == "0":
+        return 0
+    match = _RATE.fullmatch(text)
+    if match is None:
+        raise MisuseError(f"{text!r} is not a rate: write 20Mbit or 2.5MB/s")
+    factor: int = (1024 if match[3] else 1000) ** _EXPONENTS.get(match[2].lower(), 0)
+    rate = round(float(match[1]) * factor / (8 if match[4] else 1))
+    if not MIN_RATE <= rate <= MAX_BYTES:
+        raise MisuseError(f"{text!r} is too little for a link: give at least {MIN_RATE * 8 // 1000}kbit")
+    return rate
 
 
 def parse_duration(text: str) -> int:

@@ -12,7 +12,7 @@ import typer
 
 from bootstrap.commandline import parsed_by
 from bootstrap.options import DebugOption, HomeOptions, JsonOption, NodeOptions, ServingOptions
-from bootstrap.values import parse_duration, parse_reachable, parse_size
+from bootstrap.values import parse_duration, parse_rate, parse_reachable, parse_size
 from swarm.errors import MisuseError
 from swarm.net.address import Address
 
@@ -254,6 +254,24 @@ class PeerOptions(ServingOptions):
             show_default=False,
         ),
     ] = None
+    up: Annotated[
+        int,
+        typer.Option(
+            parser=parsed_by(parse_rate),
+            metavar="RATE",
+            help="The most that all links together send (20Mbit, 2.5MB/s); 0 does not limit.",
+            show_default="0",
+        ),
+    ] = 0
+    down: Annotated[
+        int,
+        typer.Option(
+            parser=parsed_by(parse_rate),
+            metavar="RATE",
+            help="The most that all links together receive; 0 does not limit.",
+            show_default="0",
+        ),
+    ] = 0
     jobs: Annotated[
         str,
         typer.Option(

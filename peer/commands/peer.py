@@ -81,6 +81,8 @@ def _make(options: PeerOptions, gift: "Gift", home: Home, identity: Identity) ->
         listen=options.listen,
         advertise=tuple(str(address) for address in options.advertise or ()),
         disk=options.disk,
+        up=options.up,
+        down=options.down,
         capabilities=capabilities(gift),
     )
     return TrainingNode(config, gift=gift, identity=identity, clock=SystemClock())

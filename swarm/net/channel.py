@@ -55,6 +55,10 @@ class ByteChannel(Protocol):
         """Ask the system to take no more than about ``limit`` bytes that it cannot transmit at once."""
         ...
 
+    def limit_unread(self, limit: int) -> None:
+        """Let no more than about ``limit`` bytes arrive that were not received, here and in the system."""
+        ...
+
     async def aclose(self, seconds: float) -> None:
         """Let what was sent arrive, for at most ``seconds``, then end; returns when nothing is left of it."""
         ...

@@ -9,12 +9,14 @@ waits in the channel, which stops reading the socket where that is much.
 """
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Final
 
 from swarm.clock import Clock
 from swarm.errors import RemoteError, RemoteRefusalError
 from swarm.net.channel import ByteChannel
+from swarm.net.pacing import Caps
 from swarm.protocol.session import Session
 from swarm.protocol.session_events import (
     Answered,
@@ -40,6 +42,8 @@ TURN_READS: Final = 1024
 """Pieces that one link receives before the others have their turn: a few microseconds each."""
 READS_PER_ERRAND: Final = 32
 """What an errand counts for beside them: a dear one takes a millisecond."""
+CAPPED_READ_BYTES: Final = 16 * 1024
+"""Bytes that one read takes where receiving is capped: the next has to wait for its turn."""
 FLUSH_SECONDS: Final = 2.0
 """How long the last words of a link may take."""
 
@@ -51,12 +55,25 @@ class Driver:
     """Runs one session on one channel; ``perform`` carries out every action but Write and Ended."""
 
     def __init__(
-        self, channel: ByteChannel, session: Session, *, clock: Clock, perform: Callable[[Errand], None]
+        self,
+        channel: ByteChannel,
+        session: Session,
+        *,
+        clock: Clock,
+        perform: Callable[[Errand], None],
+        caps: Caps,
     ) -> None:
         self._channel = channel
         self._session = session
         self._clock = clock
         self._perform = perform
+        self._caps = caps
+        self._turn_at: float | None = None
+        """When the booked turn of the next bulk frame begins; None where none is booked."""
+        self._booked = 0
+        self._read_at = 0.0
+        """When more may be received: what came last has passed by then, at the capped rate."""
+        self._written = 0
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._turning = False
@@ -75,6 +92,8 @@ class Driver:
     async def run(self) -> None:
         """Drive until the session ends; raises what ``perform`` raised. To be called once."""
         self._channel.wake = self._turn
+        if self._caps.down is not None:
+            self._channel.limit_unread(self._caps.down.queue_bytes)
         self._turn()
         try:
             await self._over
@@ -94,6 +113,7 @@ class Driver:
         errands = 0
         for action in self._session.handle(event, now=self._clock.elapsed()):
             if isinstance(action, Write):
+                self._written += len(action.head) + len(action.body)
                 self._channel.send(action.head, action.body)
             elif isinstance(action, Ended):
                 self._ended = True
@@ -136,13 +156,18 @@ class Driver:
 
     def _pull(self) -> None:
         """Receive what is there, as far as the slice goes."""
-        channel, session = self._channel, self._session
+        channel, session, down = self._channel, self._session, self._caps.down
         while self._received < TURN_BYTES and self._reads < TURN_READS and not self._ended:
-            count = channel.receive_into(session.reading)
+            if self._read_at > self._clock.elapsed():
+                return
+            room = session.reading if down is None else session.reading[:CAPPED_READ_BYTES]
+            count = channel.receive_into(room)
             if not count:
                 if channel.ended is not None:
                     self._feed(_lost(channel.ended))
                 return
+            if down is not None:
+                self._read_at = down.passed(count, self._clock.elapsed())
             self._received += count
             self._reads += 1 + READS_PER_ERRAND * self._feed(Received(count))
             if self._next is None and (2 * self._received > TURN_BYTES or 2 * self._reads > TURN_READS):
@@ -155,16 +180,48 @@ class Driver:
         while session.wants_to_write and channel.writable:
             if moved >= TURN_BYTES:
                 return True
+            if not self._may_write():
+                break
+            self._written = 0
             self._feed(Writable(channel.unsent))
+            self._settle()
             moved += session.bulk_frame_bytes
         if moved and session.unsent_limit != self._unsent_limit:
             self._unsent_limit = session.unsent_limit
             channel.limit_unsent(self._unsent_limit)
         return False
 
+    def _may_write(self) -> bool:
+        """Whether the cap lets the next frame go now; books a turn for it where it has to wait."""
+        up, session = self._caps.up, self._session
+        if up is None or session.wants_control:
+            return True
+        now = self._clock.elapsed()
+        if self._turn_at is None:
+            self._booked = session.bulk_frame_bytes
+            self._turn_at = up.book(self._booked, now)
+        return self._turn_at <= now
+
+    def _settle(self) -> None:
+        """Count what was written against the cap."""
+        up = self._caps.up
+        if up is None:
+            return
+        if self._turn_at is not None and self._turn_at <= self._clock.elapsed():
+            up.settle(self._written - self._booked)
+            self._turn_at = None
+        else:
+            up.settle(self._written)
+
+    def _resume_at(self) -> float:
+        """When a cap lets something happen that may have to wait for it now."""
+        now = self._clock.elapsed()
+        times = (self._read_at, self._turn_at or 0.0)
+        return min((at for at in times if at > now), default=math.inf)
+
     def _arm(self) -> None:
         """See to it that the next deadline is not missed. The one timer there is may fire early."""
-        deadline = self._session.deadline
+        deadline = min(self._session.deadline, self._resume_at())
         if self._ended or (self._timer is not None and self._timer_due <= deadline):
             return
         if self._timer is not None:
@@ -181,6 +238,8 @@ class Driver:
         for handle in (self._timer, self._soon, self._next):
             if handle is not None:
                 handle.cancel()
+        if self._turn_at is not None and self._caps.up is not None:
+            self._caps.up.settle(-self._booked)
         if not self._over.done():
             self._over.cancel()
         self._channel.abort()

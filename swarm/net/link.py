@@ -10,6 +10,7 @@ from swarm.ids import PeerId, short
 from swarm.net.address import Address
 from swarm.net.channel import ByteChannel
 from swarm.net.driver import Driver, Errand
+from swarm.net.pacing import Caps
 from swarm.protocol.session import Session
 from swarm.protocol.session_events import (
     Abandon,
@@ -131,6 +132,7 @@ class Link:
         owner: LinkOwner,
         clock: Clock,
         address: str,
+        caps: Caps,
     ) -> None:
         self.address = address
         self.dialed = channel.dialed
@@ -139,7 +141,7 @@ class Link:
         self._owner = owner
         self._clock = clock
         self._strikes = Strikes(now=clock.elapsed())
-        self._driver = Driver(channel, session, clock=clock, perform=self._perform)
+        self._driver = Driver(channel, session, clock=clock, perform=self._perform, caps=caps)
         self._sendings: dict[int, Sending] = {}
         self._last_key = 0
         self._closed = asyncio.Event()

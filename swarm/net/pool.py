@@ -24,6 +24,7 @@ from swarm.net.directory import Directory
 from swarm.net.handshakes import Handshake, Handshakes
 from swarm.net.link import Link
 from swarm.net.network import Listener, Network
+from swarm.net.pacing import Caps
 from swarm.net.tasks import OwnedTasks
 from swarm.net.tls import ChannelFactory, TlsChannel
 from swarm.protocol.roster import PROBE_SECONDS, Roster
@@ -98,6 +99,9 @@ class PoolConfig:
     """Eight random bytes that name this run of the program."""
     heartbeat: float = HEARTBEAT_SECONDS
     """Seconds of silence after which a sign of life is asked for; a link is dead after three times that."""
+    up: int = 0
+    down: int = 0
+    """Bytes a second that all links together may send and receive; 0 does not limit."""
     call_seconds: float = 5.0
     """How long one address may take to answer a call."""
     links: int = MAX_LINKS
@@ -145,6 +149,7 @@ class Pool:
         self._handlers = handlers
         self._channels = ChannelFactory(config.tls)
         self._handshakes = Handshakes()
+        self._caps = Caps.of(up=config.up, down=config.down)
         self._memory = NodeMemory(payloads=config.payload_memory)
         roster = Roster(identity.peer, boot=config.boot, limit=config.links)
         self._arbiter = Arbiter(roster, clock=clock)
@@ -312,7 +317,7 @@ class Pool:
         now, heartbeat = self._clock.elapsed(), self.config.heartbeat
         memory = self._memory.link()
         session = Session(hello, dialed=channel.dialed, now=now, heartbeat=heartbeat, memory=memory)
-        link = Link(channel, session, owner=self, clock=self._clock, address=address)
+        link = Link(channel, session, owner=self, clock=self._clock, address=address, caps=self._caps)
         self._records[link] = _Record(peer=peer, called=called, handshake=handshake)
         self._arbiter.add(link, peer)
         return link

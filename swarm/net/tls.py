@@ -26,6 +26,8 @@ MAX_UNREAD_BYTES: Final = 512 * 1024
 """Encrypted bytes that may wait to be read before the socket is left alone."""
 WRITE_BUFFER_BYTES: Final = 64 * 1024
 """Encrypted bytes that may wait for the socket before the channel stops being writable."""
+MIN_RECEIVE_BUFFER_BYTES: Final = 16 * 1024
+"""Below this, TCP gets slow on any path."""
 LINGER_BYTES: Final = 1024 * 1024
 """Bytes that are thrown away while the last words to the other side are under way."""
 
@@ -89,6 +91,7 @@ class TlsChannel(asyncio.BufferedProtocol):
         self._paused_reading = False
         self._paused_writing = False
         self._lingered = 0
+        self._unread_limit = MAX_UNREAD_BYTES
         self._lingering = False
         self.heard = False
         """Whether a byte has come."""
@@ -117,7 +120,7 @@ class TlsChannel(asyncio.BufferedProtocol):
                 self.abort()
             return
         self._incoming.write(self._scratch[:nbytes])
-        if self._incoming.pending >= MAX_UNREAD_BYTES and self._transport is not None:
+        if self._incoming.pending >= self._unread_limit and self._transport is not None:
             self._transport.pause_reading()
             self._paused_reading = True
         self.wake()
@@ -214,7 +217,11 @@ class TlsChannel(asyncio.BufferedProtocol):
             self._fail(error)
         if self._outgoing.pending:
             self._flush()
-        if self._paused_reading and self._transport is not None and self._incoming.pending < MAX_UNREAD_BYTES:
+        if (
+            self._paused_reading
+            and self._transport is not None
+            and self._incoming.pending < self._unread_limit
+        ):
             self._paused_reading = False
             self._transport.resume_reading()
         return count
@@ -236,6 +243,11 @@ class TlsChannel(asyncio.BufferedProtocol):
         option = getattr(socket, "TCP_NOTSENT_LOWAT", None)
         if option is not None:
             self._tune(socket.IPPROTO_TCP, option, limit)
+
+    def limit_unread(self, limit: int) -> None:
+        """SO_RCVBUF, which some systems double; and when reading the socket pauses."""
+        self._unread_limit = min(limit // 2, MAX_UNREAD_BYTES)
+        self._tune(socket.SOL_SOCKET, socket.SO_RCVBUF, max(limit // 2, MIN_RECEIVE_BUFFER_BYTES))
 
     async def aclose(self, seconds: float) -> None:
         """Send what waits, and wait until the other side has hung up too: it may be reading the last words.

@@ -99,6 +99,11 @@ class Session:
                 return False
 
     @property
+    def wants_control(self) -> bool:
+        """Whether what is written next is control, which no cap may hold up."""
+        return self._state != "up" or self._traffic.wants_control
+
+    @property
     def bulk_frame_bytes(self) -> int:
         """Payload bytes of one bulk frame at the measured rate."""
         return self._traffic.up_meter.frame_bytes

@@ -56,7 +56,12 @@ class Traffic:
     @property
     def wants_to_write(self) -> bool:
         """Whether :meth:`write` would give something."""
-        return self.outbox.has_control or self.liveness.ping_wanted or self.outbox.has_bulk
+        return self.wants_control or self.outbox.has_bulk
+
+    @property
+    def wants_control(self) -> bool:
+        """Whether :meth:`write` would give control."""
+        return self.outbox.has_control or self.liveness.ping_wanted
 
     @property
     def deadline(self) -> float:
@@ -145,7 +150,7 @@ class Traffic:
         """The next bytes for a channel that still holds ``unsent``. Control first, then bulk in turns."""
         outbox, liveness, meter = self.outbox, self.liveness, self.up_meter
         liveness.sample(now)
-        if outbox.has_control or liveness.ping_wanted:
+        if self.wants_control:
             ping = liveness.ping(now) if liveness.ping_wanted else None
             return self._written(*outbox.next_control(ping))
         delivered = max(outbox.payload_sent - unsent, 0)

@@ -68,6 +68,9 @@ class NodeConfig:
     disk: int
     """Bytes of the block store."""
     capabilities: Capabilities
+    up: int = 0
+    down: int = 0
+    """Bytes a second that all links together may send and receive; 0 does not limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +127,8 @@ class Node(Handlers):
                 capabilities=config.capabilities,
                 program=f"fusion-swarm {program_version()}",
                 listen=(config.listen.host, config.listen.port),
+                up=config.up,
+                down=config.down,
             ),
             identity=identity,
             network=self._networks.streams,

@@ -11,6 +11,7 @@ from bootstrap.values import (
     MAX_SECONDS,
     parse_address,
     parse_duration,
+    parse_rate,
     parse_reachable,
     parse_size,
 )
@@ -171,3 +172,34 @@ def test_binary_units_are_powers_of_1024(count: int, unit: tuple[str, int]) -> N
 def test_what_is_shown_reads_back(ip: object, port: int) -> None:
     address = Address(str(ip), port)
     assert parse_address(str(address)) == address
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        ("20Mbit", 2_500_000),
+        ("20 Mbit/s", 2_500_000),
+        ("20Mbps", 2_500_000),
+        ("2.5MB/s", 2_500_000),
+        ("2MiB", 2 * 1024 * 1024),
+        ("100kbit", 12_500),
+        ("9000B/s", 9_000),
+        ("0", 0),
+    ],
+)
+def test_rates_are_bytes_a_second(text: str, rate: int) -> None:
+    assert parse_rate(text) == rate
+
+
+@pytest.mark.parametrize(
+    "text", ["", "7", "20", "20M", "20mb", "5Mb", "-1Mbit", "nanMbit", "1e9Mbit", "1Mbit/h"]
+)
+def test_what_is_no_rate_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(MisuseError, match=r"20Mbit or 2\.5MB/s"):
+        parse_rate(text)
+
+
+@pytest.mark.parametrize("text", ["1kbit", "7999B", "0B", "0Mbit"])
+def test_a_rate_that_no_link_lives_on_is_refused(text: str) -> None:
+    with pytest.raises(MisuseError, match="at least 64kbit"):
+        parse_rate(text)

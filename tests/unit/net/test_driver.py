@@ -8,6 +8,7 @@ import pytest
 from swarm.errors import LinkLostError, RemoteError, RemoteRefusalError
 from swarm.net.address import Address
 from swarm.net.driver import READS_PER_ERRAND, TURN_BYTES, TURN_READS, Driver
+from swarm.net.pacing import Caps
 from swarm.protocol.session import Session
 from swarm.protocol.session_events import Abandon, Action, Close, Deliver, Down, Judge, Post, Up, Welcome
 from swarm.testing.clock import ManualClock
@@ -19,6 +20,7 @@ from swarm.wire.messages.blocks import BlockMissing, BlockReply
 from swarm.wire.messages.coordination import StageFailed
 from swarm.wire.messages.registry import encode_message
 
+UNLIMITED = Caps()
 RISING = frames.message_frame(plain_hello()) + frames.message_frame(plain_accept())
 
 
@@ -54,6 +56,9 @@ class Script:
         self.sent += head
         self.sent += body
 
+    def limit_unread(self, limit: int) -> None:
+        self.unread = limit
+
     def limit_unsent(self, limit: int) -> None:
         self.limits.append(limit)
 
@@ -72,12 +77,12 @@ class Script:
 class Stage:
     """A driver that runs, and what it performed."""
 
-    def __init__(self, clock: ManualClock) -> None:
+    def __init__(self, clock: ManualClock, caps: Caps = UNLIMITED) -> None:
         self.channel = Script()
         self.session = Session(plain_hello(), dialed=True, now=clock.elapsed())
         self.actions: list[Action] = []
         self.fault: Exception | None = None
-        self.driver = Driver(self.channel, self.session, clock=clock, perform=self.perform)
+        self.driver = Driver(self.channel, self.session, clock=clock, perform=self.perform, caps=caps)
 
     def perform(self, action: Action) -> None:
         self.actions.append(action)
