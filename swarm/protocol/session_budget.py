@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from swarm.protocol.session_memory import PayloadMemory
 from swarm.wire.limits import MAX_RECEIVE_BUFFER_BYTES, MIB
 
 CONTROL_BUDGET_BYTES: Final = 128 * MIB
@@ -69,12 +70,15 @@ class LinkMemory:
     """Large payloads that are given credit, each whole."""
     control: Share
     """Messages that the other side has not read."""
+    mappings: PayloadMemory
+    """Where the memory of payloads comes from, that of all links together."""
 
 
 class NodeMemory:
     """What all links may make their node hold. ``payloads`` and ``control`` in bytes.
 
-    A quarter of ``payloads`` is for those that begin, so that they find room while the rest is taken.
+    A quarter of ``payloads`` is for those that begin, so that they find room while the rest is taken. Beside
+    them a thirty-second may be kept for payloads to come.
     """
 
     def __init__(
@@ -83,9 +87,13 @@ class NodeMemory:
         self._begun = Budget(payloads // 4)
         self._granted = Budget(payloads - payloads // 4)
         self._control = Budget(control)
+        self._mappings = PayloadMemory(spare=payloads // 32)
 
     def link(self) -> LinkMemory:
         """The memory of one more link."""
         return LinkMemory(
-            begun=self._begun.share(), granted=self._granted.share(), control=self._control.share()
+            begun=self._begun.share(),
+            granted=self._granted.share(),
+            control=self._control.share(),
+            mappings=self._mappings,
         )

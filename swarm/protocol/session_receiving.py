@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from swarm.errors import LocalError, RemoteProtocolError
 from swarm.protocol.session_budget import LinkMemory
-from swarm.protocol.session_memory import MAPPED_BYTES, allocate
+from swarm.protocol.session_memory import MAPPED_BYTES
 from swarm.wire.frames import CLOSE, DATA, HEADER_BYTES, MESSAGE, OPEN, Header, decode_header, decode_open
 from swarm.wire.limits import (
     INITIAL_CREDIT_BYTES,
@@ -139,8 +139,9 @@ class Inbox:
             found.append(Progress(stream, self._grant(payload)))
         return found
 
-    def look(self) -> str:
+    def look(self, now: float) -> str:
         """To be called at even intervals; why the other side is to be given up: empty while all is well."""
+        self._memory.mappings.trim(now)
         for stream, payload in self._streams.items():
             may_move = payload.received < payload.granted or not payload.wanted
             payload.still = payload.still + 1 if may_move and payload.received == payload.seen else 0
@@ -192,6 +193,7 @@ class Inbox:
         self._held = 0
         self._memory.begun.give_back_all()
         self._memory.granted.give_back_all()
+        self._memory.mappings.clear()
 
     def check(self) -> None:
         """Raise LocalError where the books are wrong."""
@@ -280,9 +282,9 @@ class Inbox:
             self.reading = self._scratch[: self._left]
             return
         if payload.data is None:
-            payload.data = allocate(min(payload.size, FIRST_BYTES))
+            payload.data = self._memory.mappings.allocate(min(payload.size, FIRST_BYTES))
         elif payload.received == len(payload.data):
-            whole = allocate(payload.size)
+            whole = self._memory.mappings.allocate(payload.size)
             whole[: payload.received] = payload.data
             payload.data = whole
         self.reading = payload.data[payload.received : payload.received + self._left]

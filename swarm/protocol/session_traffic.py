@@ -86,7 +86,7 @@ class Traffic:
         self._sent_before = self.bytes_sent
         if self._unread >= UNREAD_LOOKS:
             return f"nothing was read for {UNREAD_LOOKS * LOOK_SECONDS:.0f} s"
-        return self.inbox.look()
+        return self.inbox.look(now)
 
     def received(self, count: int, *, up: bool, now: float) -> Arrival | None:
         """``count`` bytes came; returns what they completed. Raises RemoteProtocolError."""

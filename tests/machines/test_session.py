@@ -37,6 +37,7 @@ from swarm.protocol.session_events import (
     Writable,
     Write,
 )
+from swarm.protocol.session_memory import PayloadMemory
 from swarm.protocol.session_traffic import MEMORY_SECONDS
 from swarm.testing.hellos import plain_accept, plain_hello
 from swarm.wire.frames import CloseCode
@@ -74,6 +75,7 @@ def small_memory() -> LinkMemory:
         begun=Budget(BEGUN_MEMORY).share(),
         granted=Budget(GRANTED_MEMORY).share(),
         control=Budget(CONTROL_MEMORY).share(),
+        mappings=PayloadMemory(spare=2**20),
     )
 
 

@@ -24,6 +24,7 @@ from swarm.protocol.session_events import (
     Welcome,
     Withdraw,
 )
+from swarm.protocol.session_memory import PayloadMemory
 from swarm.testing.hellos import plain_accept, plain_hello
 from swarm.testing.sessions import SessionEnd, SessionPair
 from swarm.wire import frames
@@ -327,7 +328,7 @@ def test_too_many_open_bytes_are_refused_before_memory_is_spent(monkeypatch: pyt
 
 def test_no_memory_is_taken_for_a_payload_of_which_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
-    monkeypatch.setattr(session_receiving, "allocate", taken.append)
+    monkeypatch.setattr(PayloadMemory, "allocate", lambda _, size: taken.append(size))
     pair = risen()
     pair.far.receive(frames.open_frame(1, 41, REPLY, 2**24), 0.0)
     assert taken == []
