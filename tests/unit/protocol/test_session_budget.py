@@ -5,7 +5,7 @@ import pytest
 from swarm.protocol import session_receiving
 from swarm.protocol.session_budget import CONTROL_BUDGET_BYTES, Budget, NodeMemory
 from swarm.protocol.session_events import Deliver, Down, Post, Tick, Unwanted
-from swarm.protocol.session_memory import MAPPED_BYTES
+from swarm.protocol.session_memory import MAPPED_BYTES, PayloadMemory
 from swarm.testing.sessions import SessionEnd, SessionPair
 from swarm.wire import frames
 from swarm.wire.frames import Kind
@@ -140,7 +140,7 @@ def test_streams_that_only_begin_are_refused_where_others_would_have_no_room() -
 def test_a_byte_in_each_of_many_streams_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
     monkeypatch.setattr(
-        session_receiving, "allocate", lambda size: taken.append(size) or memoryview(bytearray(size))
+        PayloadMemory, "allocate", lambda _, size: taken.append(size) or memoryview(bytearray(size))
     )
     pair = risen(NodeMemory())
     body = encode_message(BlockReply(request=1))
