@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -96,6 +97,9 @@ def test_a_lost_peer_fails_the_demo_in_one_line_that_names_it(tmp_path: Path) ->
     assert process.returncode == 1
     last = err.splitlines()[-1]
     assert last.startswith("swarm: ")
-    assert "peer2 ended with status" in last or "left" in last or "closed the connection" in last
+    # Who notices first, the demo or the other peer, and how the connection ended, is a race.
+    assert re.search(
+        r"peer2 ended with status|peer [a-z2-7]{8} (left|closed the connection|was lost)", last
+    ), last
     assert not [child for child in children if child.is_running()]
     assert not leftovers(tmp_path)
