@@ -16,7 +16,7 @@ from typing import Final
 from swarm.clock import Clock
 from swarm.errors import RemoteError, RemoteRefusalError
 from swarm.net.channel import ByteChannel
-from swarm.net.pacing import Caps
+from swarm.net.pacing import Caps, Pace
 from swarm.protocol.session import Session
 from swarm.protocol.session_events import (
     Answered,
@@ -158,9 +158,11 @@ class Driver:
         """Receive what is there, as far as the slice goes."""
         channel, session, down = self._channel, self._session, self._caps.down
         while self._received < TURN_BYTES and self._reads < TURN_READS and not self._ended:
-            if self._read_at > self._clock.elapsed():
-                return
-            room = session.reading if down is None else session.reading[:CAPPED_READ_BYTES]
+            room = session.reading
+            if down is not None:
+                if self._read_at > self._clock.elapsed():
+                    return
+                room = room[:CAPPED_READ_BYTES]
             count = channel.receive_into(room)
             if not count:
                 if channel.ended is not None:
@@ -175,26 +177,29 @@ class Driver:
 
     def _push(self) -> bool:
         """Send while the channel takes more; returns whether more could go at once."""
-        channel, session = self._channel, self._session
+        channel, session, up = self._channel, self._session, self._caps.up
         moved = 0
         while session.wants_to_write and channel.writable:
             if moved >= TURN_BYTES:
                 return True
-            if not self._may_write():
+            if up is None:
+                self._feed(Writable(channel.unsent))
+            elif self._may_write(up):
+                self._written = 0
+                self._feed(Writable(channel.unsent))
+                self._settle(up)
+            else:
                 break
-            self._written = 0
-            self._feed(Writable(channel.unsent))
-            self._settle()
             moved += session.bulk_frame_bytes
         if moved and session.unsent_limit != self._unsent_limit:
             self._unsent_limit = session.unsent_limit
             channel.limit_unsent(self._unsent_limit)
         return False
 
-    def _may_write(self) -> bool:
+    def _may_write(self, up: Pace) -> bool:
         """Whether the cap lets the next frame go now; books a turn for it where it has to wait."""
-        up, session = self._caps.up, self._session
-        if up is None or session.wants_control:
+        session = self._session
+        if session.wants_control:
             return True
         now = self._clock.elapsed()
         if self._turn_at is None:
@@ -202,11 +207,8 @@ class Driver:
             self._turn_at = up.book(self._booked, now)
         return self._turn_at <= now
 
-    def _settle(self) -> None:
+    def _settle(self, up: Pace) -> None:
         """Count what was written against the cap."""
-        up = self._caps.up
-        if up is None:
-            return
         if self._turn_at is not None and self._turn_at <= self._clock.elapsed():
             up.settle(self._written - self._booked)
             self._turn_at = None
@@ -221,7 +223,9 @@ class Driver:
 
     def _arm(self) -> None:
         """See to it that the next deadline is not missed. The one timer there is may fire early."""
-        deadline = min(self._session.deadline, self._resume_at())
+        deadline = self._session.deadline
+        if self._caps.any:
+            deadline = min(deadline, self._resume_at())
         if self._ended or (self._timer is not None and self._timer_due <= deadline):
             return
         if self._timer is not None:

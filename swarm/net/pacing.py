@@ -50,6 +50,11 @@ class Caps:
     up: Pace | None = None
     down: Pace | None = None
 
+    @property
+    def any(self) -> bool:
+        """Whether anything is limited."""
+        return self.up is not None or self.down is not None
+
     @classmethod
     def of(cls, *, up: int, down: int) -> "Caps":
         """Caps of so many bytes a second; 0 does not limit."""

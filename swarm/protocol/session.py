@@ -117,10 +117,10 @@ class Session:
     def deadline(self) -> float:
         """When a :class:`Tick` is due."""
         match self._state:
-            case "greeting" | "closing":
-                return self._state_deadline
             case "up":
                 return min(self._traffic.liveness.deadline, self._traffic.deadline)
+            case "greeting" | "closing":
+                return self._state_deadline
             case "ended":
                 return float("inf")
 
@@ -189,10 +189,11 @@ class Session:
     # What comes from the other side.
 
     def _on_received(self, count: int, now: float) -> list[Action]:
-        if self._state not in {"greeting", "up"}:
+        up = self._state == "up"
+        if not up and self._state != "greeting":
             return []
         try:
-            arrival = self._traffic.received(count, up=self._state == "up", now=now)
+            arrival = self._traffic.received(count, up=up, now=now)
             if arrival is None:
                 return []
             if isinstance(arrival, Control):

@@ -200,7 +200,9 @@ class Outbox:
             self._grants.clear()
         if ping is not None:
             frames.append(ping_frame(ping))
-        return (Write(b"".join(frames), _NOTHING) if frames else None), sent
+        if not frames:
+            return None, sent
+        return Write(frames[0] if len(frames) == 1 else b"".join(frames), _NOTHING), sent
 
     def next_bulk(self, length: int) -> tuple[Write | None, list[Sent]]:
         """The next DATA frame of at most ``length`` bytes, and the payload that ends with it, if one does."""

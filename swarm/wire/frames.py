@@ -23,6 +23,7 @@ Headers are checked whole before a byte of the body is read, so what a body may 
 spent. Every decoder raises RemoteProtocolError, and nothing else, whatever the bytes.
 """
 
+import functools
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
@@ -145,6 +146,12 @@ _SHAPES: Final = {
 
 def decode_header(data: Buffer) -> Header:
     """The header in the twelve bytes of ``data``; raises RemoteProtocolError for one that no peer sends."""
+    return _decode_header(bytes(data))
+
+
+@functools.lru_cache(maxsize=256)
+def _decode_header(data: bytes) -> Header:
+    """Most headers of a link are as one shortly before."""
     value, flags, number, stream, length = _HEADER.unpack(data)
     shape = _SHAPES.get(value)
     if shape is None:
