@@ -5,6 +5,7 @@ Whatever is compared takes turns, repetition by repetition, since other programs
 
 import asyncio
 import contextlib
+import os
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -30,6 +31,8 @@ MB: Final = 1_000_000
 CALL_BYTES: Final = 8 * MIB
 """The payload of a remote call: 8.4 MB, 2,048 rows of 1,024 float32."""
 LARGE_BYTES: Final = 64 * MB
+CALL_TIMES: Final = 3
+"""Calls of one repetition, one after the other: what the other program does after one disturbs the next."""
 SMALL_TIMES: Final = 2000
 """Small messages of one repetition."""
 
@@ -77,7 +80,7 @@ class NearEnd:
 
     async def stream(self, size: int, *, options: LinkOptions) -> _Pair:
         """Payloads of ``size`` bytes one after the other, in MB/s."""
-        payload, times = bytes(size), max(options.megabytes * MB // size, 1)
+        payload, times = os.urandom(size), max(options.megabytes * MB // size, 1)
         pair = _Pair()
         for repetition in range(options.repetitions + 1):
             other = await _seconds(lambda: self.writer.stream(payload, times=times))
@@ -100,15 +103,19 @@ class NearEnd:
 
     async def call(self, calls: Calls, *, options: LinkOptions) -> _Pair:
         """A payload there and back, in MB/s both ways together."""
-        payload = bytes(CALL_BYTES)
+        payload, sent = os.urandom(CALL_BYTES), 2 * CALL_BYTES * CALL_TIMES
         pair = _Pair()
         for repetition in range(options.repetitions + 1):
-            other = await calls.seconds()
-            link = await _seconds(lambda: self.asking.call(self.link, payload))
+            other = sum([await calls.seconds() for _ in range(CALL_TIMES)])
+            link = await _seconds(lambda: self._call(payload))
             if repetition:
-                pair.link.append(2 * CALL_BYTES / link / MB)
-                pair.other.append(2 * CALL_BYTES / other / MB)
+                pair.link.append(sent / link / MB)
+                pair.other.append(sent / other / MB)
         return pair
+
+    async def _call(self, payload: bytes) -> None:
+        for _ in range(CALL_TIMES):
+            await self.asking.call(self.link, payload)
 
 
 @contextlib.asynccontextmanager
