@@ -8,10 +8,11 @@ import contextlib
 import os
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import typer
 
@@ -35,6 +36,8 @@ CALL_TIMES: Final = 3
 """Calls of one repetition, one after the other: what the other program does after one disturbs the next."""
 SMALL_TIMES: Final = 2000
 """Small messages of one repetition."""
+TWO_PROCESSES: Final = "two processes"
+ONE_PROCESS: Final = "one process"
 
 STREAM_TARGET: Final = Target(least=0.8)
 SMALL_TARGET: Final = Target(most=2.0)
@@ -58,15 +61,35 @@ class LinkOptions:
     check: Annotated[bool, typer.Option("--check", help="Exit 1 where a target is missed.")] = False
 
 
+class Cost(NamedTuple):
+    """What something took, in seconds."""
+
+    wall: float
+    processor: float
+    """Of this process alone, on all cores."""
+
+
 @dataclass(slots=True, kw_only=True)
 class _Pair:
     """Repetitions of two things that are compared."""
 
-    link: list[float] = field(default_factory=list)
-    other: list[float] = field(default_factory=list)
+    link: list[Cost] = field(default_factory=list)
+    other: list[Cost] = field(default_factory=list)
 
-    def row(self, what: str, *, unit: str, target: Target) -> Row:
-        return compared(what, self.link, self.other, unit=unit, target=target)
+    def rate(self, what: str, size: int, *, target: Target) -> Row:
+        """``size`` bytes in each repetition, in MB/s."""
+        first, second = ([size / MB / cost.wall for cost in costs] for costs in (self.link, self.other))
+        return compared(what, first, second, unit="MB/s", target=target)
+
+    def time(self, what: str, times: int, *, target: Target) -> Row:
+        """One of ``times`` in each repetition, in microseconds."""
+        first, second = ([cost.wall / times * 1e6 for cost in costs] for costs in (self.link, self.other))
+        return compared(what, first, second, unit="us", target=target)
+
+    def processor(self, what: str) -> Row:
+        """Processor time of a repetition, in milliseconds."""
+        first, second = ([cost.processor * 1e3 for cost in costs] for costs in (self.link, self.other))
+        return compared(f"processor time, {what}", first, second, unit="ms")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,44 +101,35 @@ class NearEnd:
     writer: bare.Writer
     chatterer: bare.Chatterer
 
-    async def stream(self, size: int, *, options: LinkOptions) -> _Pair:
-        """Payloads of ``size`` bytes one after the other, in MB/s."""
-        payload, times = os.urandom(size), max(options.megabytes * MB // size, 1)
-        pair = _Pair()
-        for repetition in range(options.repetitions + 1):
-            other = await _seconds(lambda: self.writer.stream(payload, times=times))
-            link = await _seconds(lambda: self.asking.stream(self.link, payload, times=times))
-            if repetition:  # the first warms up
-                pair.link.append(times * size / link / MB)
-                pair.other.append(times * size / other / MB)
-        return pair
+    async def stream(self, size: int, *, times: int, repetitions: int) -> _Pair:
+        """So many payloads of ``size`` bytes, one after the other."""
+        payload = os.urandom(size)
+        return await _in_turns(
+            lambda: self.asking.stream(self.link, payload, times=times),
+            lambda: _cost(lambda: self.writer.stream(payload, times=times)),
+            repetitions=repetitions,
+        )
 
-    async def chatter(self, *, options: LinkOptions) -> _Pair:
-        """Round trips of small messages, in microseconds."""
-        pair = _Pair()
-        for repetition in range(options.repetitions + 1):
-            other = await _seconds(lambda: self.chatterer.chatter(times=SMALL_TIMES))
-            link = await _seconds(lambda: self.asking.chatter(self.link, times=SMALL_TIMES))
-            if repetition:
-                pair.link.append(link / SMALL_TIMES * 1e6)
-                pair.other.append(other / SMALL_TIMES * 1e6)
-        return pair
+    async def chatter(self, *, repetitions: int) -> _Pair:
+        """Round trips of small messages."""
+        return await _in_turns(
+            lambda: self.asking.chatter(self.link, times=SMALL_TIMES),
+            lambda: _cost(lambda: self.chatterer.chatter(times=SMALL_TIMES)),
+            repetitions=repetitions,
+        )
 
-    async def call(self, calls: Calls, *, options: LinkOptions) -> _Pair:
-        """A payload there and back, in MB/s both ways together."""
-        payload, sent = os.urandom(CALL_BYTES), 2 * CALL_BYTES * CALL_TIMES
-        pair = _Pair()
-        for repetition in range(options.repetitions + 1):
-            other = sum([await calls.seconds() for _ in range(CALL_TIMES)])
-            link = await _seconds(lambda: self._call(payload))
-            if repetition:
-                pair.link.append(sent / link / MB)
-                pair.other.append(sent / other / MB)
-        return pair
+    async def call(self, calls: Calls, *, repetitions: int) -> _Pair:
+        """A payload there and back, CALL_TIMES."""
+        payload = os.urandom(CALL_BYTES)
 
-    async def _call(self, payload: bytes) -> None:
-        for _ in range(CALL_TIMES):
-            await self.asking.call(self.link, payload)
+        async def link() -> None:
+            for _ in range(CALL_TIMES):
+                await self.asking.call(self.link, payload)
+
+        async def other() -> Cost:
+            return Cost(sum([await calls.seconds() for _ in range(CALL_TIMES)]), 0.0)
+
+        return await _in_turns(link, other, repetitions=repetitions)
 
 
 @contextlib.asynccontextmanager
@@ -138,19 +152,19 @@ async def measure(options: LinkOptions) -> Table:
         folder = Path(name)
         ours.make_members(folder, "far", "near")
         async with far_process(folder / "far") as far, near_end(folder / "near", far) as near:
-            rows = await _beside_tls(near, "two processes", options)
+            rows = await _beside_tls(near, TWO_PROCESSES, options)
             if options.hivemind:
                 try:
                     rival = await prepare(options.hivemind_venv)
                     async with expert_calls(rival, CALL_BYTES) as calls:
-                        pair = await near.call(calls, options=options)
+                        pair = await near.call(calls, repetitions=options.repetitions)
                     what = "8.4 MB there and back, two processes, beside hivemind's expert without compute"
-                    rows.append(pair.row(what, unit="MB/s", target=CALL_TARGET))
+                    rows.append(pair.rate(what, 2 * CALL_BYTES * CALL_TIMES, target=CALL_TARGET))
                     remarks.append("beside: " + ", ".join(f"{n} {v}" for n, v in rival.versions.items()))
                 except FailureError as error:
                     remarks.append(f"hivemind was not measured: {error}")
         async with far_end(folder / "far") as far, near_end(folder / "near", far) as near:
-            rows += await _beside_tls(near, "one process", options)
+            rows += await _beside_tls(near, ONE_PROCESS, options)
     return Table(
         title="Links on loopback, beside an asyncio.Protocol on uvloop's TLS that writes 256 KiB views",
         first="link",
@@ -164,17 +178,36 @@ async def measure(options: LinkOptions) -> Table:
 async def _beside_tls(near: NearEnd, where: str, options: LinkOptions) -> list[Row]:
     rows = []
     for size in (CALL_BYTES, LARGE_BYTES):
-        pair = await near.stream(size, options=options)
-        rows.append(pair.row(f"payloads of {size / MB:.1f} MB, {where}", unit="MB/s", target=STREAM_TARGET))
-    pair = await near.chatter(options=options)
-    rows.append(pair.row(f"round trip of a small message, {where}", unit="us", target=SMALL_TARGET))
+        what, times = f"payloads of {size / MB:.1f} MB, {where}", max(options.megabytes * MB // size, 1)
+        pair = await near.stream(size, times=times, repetitions=options.repetitions)
+        rows.append(pair.rate(what, size * times, target=STREAM_TARGET))
+    if where == ONE_PROCESS:
+        rows.append(pair.processor(f"{what}, {size * times / MB:.0f} MB"))
+    pair = await near.chatter(repetitions=options.repetitions)
+    rows.append(pair.time(f"round trip of a small message, {where}", SMALL_TIMES, target=SMALL_TARGET))
+    if where == ONE_PROCESS:
+        rows.append(pair.processor(f"{SMALL_TIMES} round trips, {where}"))
     return rows
 
 
-async def _seconds(act: Callable[[], Awaitable[None]]) -> float:
-    began = elapsed()
+async def _in_turns(
+    link: Callable[[], Awaitable[None]], other: Callable[[], Awaitable[Cost]], *, repetitions: int
+) -> _Pair:
+    """Both, one after the other, so often; the first of each warms up."""
+    pair = _Pair()
+    for repetition in range(repetitions + 1):
+        theirs = await other()
+        mine = await _cost(link)
+        if repetition:
+            pair.link.append(mine)
+            pair.other.append(theirs)
+    return pair
+
+
+async def _cost(act: Callable[[], Awaitable[None]]) -> Cost:
+    wall, processor = elapsed(), time.process_time()
     await act()
-    return elapsed() - began
+    return Cost(elapsed() - wall, time.process_time() - processor)
 
 
 def main(options: LinkOptions) -> int:
