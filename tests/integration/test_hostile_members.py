@@ -20,6 +20,7 @@ from swarm.identity.rights import CONTRIBUTE_ONLY, Right
 from swarm.net.link import Link
 from swarm.net.pool import Pool, PoolConfig
 from swarm.protocol.pipeline_events import Forward
+from swarm.protocol.strikes import MAX_STRIKES
 from swarm.schedule.capacity import memory_for_peers
 from swarm.schedule.workload import Workload
 from swarm.services.job import Job
@@ -300,7 +301,7 @@ def forgeries(job: Job) -> list[tuple[Message, bytes]]:
         cause="",
     )
     notice = JobNotice(
-        job=job.id, state="failed", sentence="mallory", since=1.0, until=0.0, step=0, replicas=0
+        job=job.id, state="finishing", sentence="mallory", since=1.0, until=0.0, step=0, replicas=0
     )
     return [
         (progress, b""),
@@ -313,6 +314,21 @@ def forgeries(job: Job) -> list[tuple[Message, bytes]]:
         (record, b""),
         (tensor, bytes(header.payload_bytes)),
     ]
+
+
+async def test_refusals_of_what_nobody_sent_end_the_link(
+    cluster: Cluster, tmp_path: Path, make_job: MakeJob
+) -> None:
+    async with cluster:
+        scene = await Scene.set(cluster, make_job())
+        fence = Fence(job=scene.job.id, step=0, phase="train", source=0, target=1, sender=1, receiver=1)
+        async with Mallory(cluster, tmp_path / "mallory") as mallory:
+            link = await mallory.link(scene.peer)
+            for _ in range(2 * MAX_STRIKES):
+                link.post(FenceRefused(fence=fence, generation=2))
+            await mallory.heard.until(lambda heard: bool(heard.downs))
+            assert "nobody here takes a FenceRefused" in mallory.heard.downs[0][1]
+        scene.untouched()
 
 
 async def test_a_claim_of_much_memory_is_one_lot_among_the_others(

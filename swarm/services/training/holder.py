@@ -9,7 +9,6 @@ from typing import Final
 from swarm.data.tensors import put_tensor
 from swarm.errors import FailureError, RemoteProtocolError
 from swarm.ids import JobId, PeerId, StageIndex, short
-from swarm.log import get_log
 from swarm.protocol.stalls import LOADING_SECONDS, SLOWEST_RATE
 from swarm.schedule.units import format_bytes
 from swarm.services.boundary import job_boundary
@@ -48,8 +47,6 @@ NEIGHBOUR_SECONDS: Final = 3.0
 
 MAX_STAGES_HERE: Final = 16
 """Stages of one job that a peer holds at most; they need not be adjacent, but each costs a boundary."""
-
-_log = get_log(__name__)
 
 
 @dataclass(slots=True)
@@ -166,8 +163,9 @@ class Holder(Service):
                     pipeline.take(sender, message, payload)
             case PlanStart():
                 self._start(sender, message)
-            case FenceRefused():
-                _log.warning("a message was refused: the plan has changed", peer=sender)
+            case FenceRefused(fence=fence):  # the plan has changed; only who has a part in it may refuse
+                held = self._held.get((JobId(fence.job), StageIndex(fence.source)))
+                return held is not None and any(sender == stage.holder for stage in held.plan.stages)
             case _:
                 return False
         return True
