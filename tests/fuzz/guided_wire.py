@@ -53,7 +53,7 @@ def parse_frames(data: bytes) -> None:
         return
     session = Session(plain_hello(), dialed=bool(data[0] & 2), now=0.0)
     rest = (GREETING if data[0] & 1 else b"") + data[1:]
-    piece, welcomed, now = 1 + (data[0] >> 2) ** 2, False, 1.0
+    piece, welcomed, now = (data[0] >> 2) ** 2 or len(rest), False, 1.0
     while rest and session.state != "ended":
         target = session.reading
         size = min(piece, len(target), len(rest))
