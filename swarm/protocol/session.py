@@ -106,7 +106,7 @@ class Session:
     @property
     def bulk_frame_bytes(self) -> int:
         """Payload bytes of one bulk frame at the measured rate."""
-        return self._traffic.up_meter.frame_bytes
+        return self._traffic.bulk_frame_bytes
 
     @property
     def unsent_limit(self) -> int:

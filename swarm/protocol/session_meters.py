@@ -2,10 +2,12 @@
 
 from typing import Final, Literal
 
-from swarm.wire.limits import MAX_DATA_FRAME_BYTES, MIN_DATA_FRAME_BYTES
+from swarm.wire.limits import MAX_DATA_FRAME_BYTES, MAX_UNSENT_PONGS, MIN_DATA_FRAME_BYTES
 
 MISSED_HEARTBEATS: Final = 3
 """Heartbeats without a byte from the other side after which it counts as dead (decision D10)."""
+LAST_BEAT: Final = 0.9
+"""How much of a heartbeat the last of them lasts, so that three are not exceeded by what a timer is late."""
 HEARTBEAT_SECONDS: Final = 3.0
 """Seconds of silence after which a sign of life is asked for, where round trips are short."""
 RTT_SAMPLE_SECONDS: Final = 15.0
@@ -52,7 +54,8 @@ class Liveness:
     @property
     def deadline(self) -> float:
         """When ``tick`` is due."""
-        return self._beat + self.interval
+        is_last = self._missed == MISSED_HEARTBEATS - 1
+        return self._beat + self.interval * (LAST_BEAT if is_last else 1.0)
 
     def begin(self, now: float) -> None:
         """The link is up: measure a round trip at once."""
@@ -91,7 +94,7 @@ class Liveness:
         self._token += 1
         token = self._token.to_bytes(8, "big")
         self._sent[token] = now
-        while len(self._sent) > MISSED_HEARTBEATS + 1:
+        while len(self._sent) > MAX_UNSENT_PONGS:
             del self._sent[next(iter(self._sent))]
         if self._probe_wanted:
             self._probe, self._probe_wanted = token, False

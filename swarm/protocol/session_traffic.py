@@ -18,10 +18,20 @@ from swarm.protocol.session_events import (
     Withdraw,
     Write,
 )
+from swarm.protocol.session_flight import PINGS_PER_FLIGHT, Flight
 from swarm.protocol.session_meters import Liveness, RateMeter
 from swarm.protocol.session_receiving import Arrival, Complete, Inbox, Opened, Progress
 from swarm.protocol.session_sending import Outbox
-from swarm.wire.frames import CancelCode, Header, Kind, cancel_frame, decode_credit, decode_sentence
+from swarm.wire.frames import (
+    CancelCode,
+    Header,
+    Kind,
+    cancel_frame,
+    decode_credit,
+    decode_sentence,
+    ping_frame,
+)
+from swarm.wire.limits import MIN_DATA_FRAME_BYTES
 
 LOOK_SECONDS: Final = 10.0
 """How often a link looks whether what should move has moved. Looks are counted when they are due, one at a
@@ -41,6 +51,7 @@ class Traffic:
         self.liveness = Liveness(heartbeat=heartbeat, now=now)
         self.up_meter = RateMeter()
         self.down_meter = RateMeter()
+        self.flight = Flight()
         self.bytes_sent = 0
         self.bytes_received = 0
         self._next_look = now + LOOK_SECONDS
@@ -56,12 +67,25 @@ class Traffic:
     @property
     def wants_to_write(self) -> bool:
         """Whether :meth:`write` would give something."""
-        return self.wants_control or self.outbox.has_bulk
+        if self.outbox.has_control or self.liveness.ping_wanted:
+            return True
+        flight, total = self.flight, self.bytes_sent
+        return self.outbox.has_bulk and (flight.has_room(total) or flight.is_stuck(total))
 
     @property
     def wants_control(self) -> bool:
         """Whether :meth:`write` would give control."""
-        return self.outbox.has_control or self.liveness.ping_wanted
+        return self.outbox.has_control or self.liveness.ping_wanted or self._is_stuck
+
+    @property
+    def bulk_frame_bytes(self) -> int:
+        """Payload bytes of one bulk frame at the measured rate: several of them are under way."""
+        share = max(self.flight.limit // PINGS_PER_FLIGHT, MIN_DATA_FRAME_BYTES)
+        return min(self.up_meter.frame_bytes, share)
+
+    @property
+    def _is_stuck(self) -> bool:
+        return self.outbox.has_bulk and self.flight.is_stuck(self.bytes_sent)
 
     @property
     def deadline(self) -> float:
@@ -81,7 +105,8 @@ class Traffic:
         if now < self._next_look:
             return ""
         self._next_look = now + LOOK_SECONDS
-        waiting = self.wants_to_write and self.bytes_sent == self._sent_before
+        has_more = self.wants_control or self.outbox.has_bulk
+        waiting = has_more and self.bytes_sent == self._sent_before
         self._unread = self._unread + 1 if waiting else 0
         self._sent_before = self.bytes_sent
         if self._unread >= UNREAD_LOOKS:
@@ -125,6 +150,7 @@ class Traffic:
                 self.outbox.pong(bytes(body))
                 return []
             case Kind.PONG:
+                self.flight.answered(bytes(body), now)
                 return [Answered()] if self.liveness.pong(bytes(body), now) else []
             case Kind.MESSAGE | Kind.OPEN | Kind.DATA | Kind.CLOSE:
                 raise LocalError(f"{header.kind.name} is no frame of the traffic")
@@ -151,12 +177,27 @@ class Traffic:
         outbox, liveness, meter = self.outbox, self.liveness, self.up_meter
         liveness.sample(now)
         if self.wants_control:
-            ping = liveness.ping(now) if liveness.ping_wanted else None
-            return self._written(*outbox.next_control(ping))
+            wanted = liveness.ping_wanted or self._is_stuck
+            return self._written(*outbox.next_control(self._ping(now) if wanted else None))
+        if not self.flight.has_room(self.bytes_sent):
+            return []
         delivered = max(outbox.payload_sent - unsent, 0)
-        write, sent = outbox.next_bulk(meter.frame_bytes)
+        ping = b""
+        if outbox.has_bulk and self.flight.is_ping_due(self.bytes_sent):
+            ping = ping_frame(self._ping(now))
+        write, sent = outbox.next_bulk(self.bulk_frame_bytes)
         meter.observe(delivered, busy=outbox.has_bulk, now=now)
-        return self._written(write, sent)
+        if write is not None and ping:
+            write = Write(ping + write.head, write.body)
+        actions = self._written(write, sent)
+        self.flight.wrote(self.bytes_sent, more=outbox.has_bulk, now=now)
+        return actions
+
+    def _ping(self, now: float) -> bytes:
+        """The token of a ping that goes out now."""
+        token = self.liveness.ping(now)
+        self.flight.pinged(token, self.bytes_sent, now)
+        return token
 
     def write_control(self) -> list[Action]:
         """The next control frames: for a link that is not up."""

@@ -3,8 +3,30 @@
 from swarm.protocol.session import Session
 from swarm.protocol.session_budget import LinkMemory, NodeMemory
 from swarm.protocol.session_events import Action, Event, Received, Welcome, Writable, Write
+from swarm.protocol.session_flight import Flight
 from swarm.protocol.session_meters import HEARTBEAT_SECONDS
 from swarm.testing.hellos import plain_accept, plain_hello
+
+
+class EndlessFlight(Flight):
+    """That of a path on which any amount may be under way; nothing of it is measured."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.limit = 2**40
+
+    def has_room(self, total: int) -> bool:
+        """Always."""
+        return True
+
+    def is_ping_due(self, total: int) -> bool:
+        """Never."""
+        return False
+
+
+def widen(session: Session) -> None:
+    """Let any amount of what ``session`` sends be under way."""
+    session._traffic.flight = EndlessFlight()  # noqa: SLF001 - no program needs to do this
 
 
 class SessionEnd:

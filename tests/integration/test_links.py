@@ -29,6 +29,7 @@ from swarm.net.network import SystemNetwork
 from swarm.net.pool import Pool
 from swarm.net.tls import MAX_UNREAD_BYTES, RECEIVE_BYTES
 from swarm.testing.pools import Pools, Recorder
+from swarm.testing.sessions import widen
 from swarm.wire.limits import MAX_DATA_FRAME_BYTES, MIB
 from swarm.wire.messages.blocks import BlockReply, BlockRequest
 
@@ -477,6 +478,7 @@ def test_a_slow_reader_costs_bounded_memory_at_both_ends(world: World, run: Run)
             receiver = world.recorders["alice"].ups[0]._channel
             transport = receiver._transport
             transport.pause_reading()
+            widen(link._session)
             payload = bytes(8 * MIB)
             sendings = [link.post(BlockReply(request=n), payload) for n in range(8)]
             sender = link._channel

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from swarm.errors import LinkLostError
-from swarm.protocol import session_receiving, session_sending
+from swarm.protocol import session_flight, session_receiving, session_sending
 from swarm.protocol.session import Session
 from swarm.protocol.session_budget import Budget, LinkMemory
 from swarm.protocol.session_events import (
@@ -44,7 +44,7 @@ from swarm.wire.frames import CloseCode
 from swarm.wire.messages.blocks import BlockReply, BlockRequest
 
 DIGEST = "a" * 52
-CREDIT, WINDOW, STREAMS, HELD, FRAME = 1000, 3000, 3, 9000, 300
+CREDIT, WINDOW, STREAMS, HELD, FRAME, FLIGHT = 1000, 3000, 3, 9000, 300, 900
 BEGUN_MEMORY, GRANTED_MEMORY, CONTROL_MEMORY = 6006, 9000, 1_000_000
 """Room for all that may begin, and for a large payload at a time: others wait for memory."""
 """Small limits, so that short runs reach all of them."""
@@ -95,6 +95,8 @@ class TwoSessions(RuleBasedStateMachine):
             mock.patch.object(session_sending, "STREAMS_AT_ONCE", STREAMS),
             mock.patch.object(session_receiving, "MAX_OPEN_STREAMS", STREAMS),
             mock.patch.object(session_receiving, "MAPPED_BYTES", CREDIT),
+            mock.patch.object(session_flight, "BEGINNING_BYTES", FLIGHT),
+            mock.patch.object(session_flight, "LEAST_BYTES", FLIGHT),
             *(
                 mock.patch.object(m, "MAX_RECEIVE_BUFFER_BYTES", HELD)
                 for m in (session_sending, session_receiving)

@@ -1,0 +1,143 @@
+"""How much may be under way, so that control is not stuck behind bulk on the path either (decision D3).
+
+TCP fills whatever buffer is before the slowest hop, of a router at home often a second's worth. So what a
+link has under way is bounded by the rate at which it arrives, times the round trip that the path has without
+a queue, and a little more, which keeps the hop busy. What was written before a PING has arrived when its
+PONG comes: that gives both numbers, on every system and through relays.
+
+The rate is the highest of the last few samples, as in BBR (draft-cardwell-iccrg-bbr-congestion-control), and
+the round trip the shortest one. Where a queue stays although this link does not fill it, other traffic does:
+then it counts as a part of the path, since who alone held back would starve.
+"""
+
+from collections import deque
+from typing import Final
+
+from msgspec import Struct
+
+QUEUE_SECONDS: Final = 0.04
+"""How long a queue this link may keep: it bridges what a busy program is late by. Twice that, for bulk both
+ways, and a bulk frame stay within the 0.1 s by which bulk may delay control (DESIGN section 6)."""
+ROUND_TRIP_SHARE: Final = 0.5
+"""How much of a round trip is added to that: round trips vary with their length."""
+BEGINNING_BYTES: Final = 64 * 1024
+LEAST_BYTES: Final = 32 * 1024
+"""May be under way at first, and always."""
+PINGS: Final = 5
+"""Unanswered pings at most: with those of the heartbeat never more than MAX_UNSENT_PONGS."""
+PINGS_PER_FLIGHT: Final = 4
+RATE_SAMPLES: Final = 16
+SHORTEST_SECONDS: Final = QUEUE_SECONDS / 2
+"""A rate is taken over no less: shapers let bursts pass."""
+OTHERS_SECONDS: Final = 2.0
+OTHERS_ROUND_TRIPS: Final = 3.0
+"""A queue that stays so long, and so many round trips, although this link does not fill it is that of others.
+"""
+LOOK_SECONDS: Final = 10.0
+LOOK_ROUND_TRIPS: Final = 1.0
+"""So often and so long half the flight is under way: whether the round trip is shorter without this link's
+own queue, which others' links had taken for a part of the path, or this one's that began beside them."""
+
+
+class _Mark(Struct, frozen=True, gc=False):
+    """A ping on its way: what was written before it, and what was known to have arrived then."""
+
+    token: bytes
+    total: int
+    at: float
+    arrived: int
+    arrived_at: float
+
+
+class Flight:
+    """The bytes of one link that are under way. ``total`` is always of all bytes written so far."""
+
+    def __init__(self) -> None:
+        self.limit = BEGINNING_BYTES
+        """Bytes that may be under way."""
+        self.rate = 0.0
+        """Bytes a second that arrive; 0 while that is not known."""
+        self._round_trip = float("inf")
+        self._arrived = 0
+        self._arrived_at = 0.0
+        self._marks: deque[_Mark] = deque()
+        self._rates: deque[float] = deque(maxlen=RATE_SAMPLES)
+        self._full_at = float("-inf")
+        self._look_at = 0.0
+        self._look_until = 0.0
+        self._beginning = True
+        """Whether no queue was seen yet."""
+        self._shortest = float("inf")
+        self._shortest_until = float("inf")
+
+    def has_room(self, total: int) -> bool:
+        """Whether more bulk may be written."""
+        return total - self._arrived < self.limit
+
+    def is_stuck(self, total: int) -> bool:
+        """Whether nothing but a ping will show that there is room."""
+        return not self._marks and not self.has_room(total)
+
+    def is_ping_due(self, total: int) -> bool:
+        """Whether a ping belongs before the bulk that is written next."""
+        if not self._marks:
+            return True
+        return len(self._marks) < PINGS and (total - self._marks[-1].total) * PINGS_PER_FLIGHT >= self.limit
+
+    def wrote(self, total: int, *, more: bool, now: float) -> None:
+        """Bulk was written; ``more`` says whether more waits."""
+        if more and not self.has_room(total):
+            self._full_at = now
+
+    def pinged(self, token: bytes, total: int, now: float) -> None:
+        """A ping was written after ``total`` bytes."""
+        if not self._marks and self.has_room(total):  # at rest: what came before says nothing about the rate
+            self._arrived, self._arrived_at = total, now
+        self._marks.append(
+            _Mark(token=token, total=total, at=now, arrived=self._arrived, arrived_at=self._arrived_at)
+        )
+
+    def answered(self, token: bytes, now: float) -> None:
+        """A pong came. One to nothing is ignored."""
+        if all(mark.token != token for mark in self._marks):
+            return
+        mark = self._marks.popleft()
+        while mark.token != token:
+            mark = self._marks.popleft()
+        self._arrived = max(self._arrived, mark.total)
+        self._arrived_at = now
+        self._learn_round_trip(now - mark.at, now)
+        self._learn_rate(mark, now)
+        if self.rate:
+            self._set_limit(now - mark.at, now)
+
+    def _learn_round_trip(self, sample: float, now: float) -> None:
+        self._round_trip = min(self._round_trip, sample)
+        self._shortest = min(self._shortest, sample)
+        if now < self._shortest_until and self._shortest_until < float("inf"):
+            return
+        allowed = self._allowance
+        if self._shortest_until < float("inf") and self._shortest > self._round_trip + 2 * allowed:
+            self._round_trip = self._shortest - allowed
+        self._shortest = float("inf")
+        self._shortest_until = now + max(OTHERS_SECONDS, OTHERS_ROUND_TRIPS * sample)
+
+    def _learn_rate(self, mark: _Mark, now: float) -> None:
+        """A sample counts where this link was held up by nothing but its flight, or where it is higher."""
+        rate = (mark.total - mark.arrived) / max(now - mark.arrived_at, SHORTEST_SECONDS)
+        if rate > self.rate or self._full_at >= mark.arrived_at:
+            self._rates.append(rate)
+            self.rate = max(self._rates)
+
+    def _set_limit(self, sample: float, now: float) -> None:
+        """Twice as much until there is a queue, so that a fast path is filled soon; half of it for a look."""
+        self._beginning = self._beginning and sample < self._round_trip + QUEUE_SECONDS / 4
+        if now >= self._look_at and not self._beginning:
+            self._look_until = now + LOOK_ROUND_TRIPS * sample
+            self._look_at = self._look_until + LOOK_SECONDS
+        gain = 2.0 if self._beginning else 0.5 if now < self._look_until else 1.0
+        self.limit = max(LEAST_BYTES, int(gain * self.rate * (self._round_trip + self._allowance)))
+
+    @property
+    def _allowance(self) -> float:
+        return QUEUE_SECONDS + ROUND_TRIP_SHARE * self._round_trip
