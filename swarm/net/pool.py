@@ -98,7 +98,7 @@ class PoolConfig:
     boot: bytes = field(default_factory=lambda: os.urandom(8))
     """Eight random bytes that name this run of the program."""
     heartbeat: float = HEARTBEAT_SECONDS
-    """Seconds of silence after which a sign of life is asked for; a link is dead after three times that."""
+    """Seconds of silence after which a sign of life is asked for; within three times that a link is dead."""
     up: int = 0
     down: int = 0
     """Bytes a second that all links together may send and receive; 0 does not limit."""
@@ -215,8 +215,12 @@ class Pool:
         self.reception.identity = identity
         self._channels = ChannelFactory(tls)
 
-    async def dial(self, addresses: Sequence[str], expect: PeerId | None = None) -> Link:
+    async def dial(
+        self, addresses: Sequence[str], expect: PeerId | None = None, *, seconds: float | None = None
+    ) -> Link:
         """A link with whoever answers at the first of ``addresses`` that gives one; ``expect`` says who must.
+
+        Each address may take ``seconds`` to answer, or as long as the config says.
 
         Returns the link that there is already, where there is one with that peer. Raises RemoteRefusalError
         where a peer refused, else FailureError; the text lists each address with what it answered. Raises
@@ -227,7 +231,7 @@ class Pool:
             if expect is not None and expect in self.links:
                 return self.links[expect]
             try:
-                return await self._call(address, expect)
+                return await self._call(address, expect, seconds or self.config.call_seconds)
             except RemoteError as error:
                 answers.add(str(address), error)
         raise answers.error()
@@ -271,10 +275,10 @@ class Pool:
         finally:
             handshake.finish()
 
-    async def _call(self, address: Address, expect: PeerId | None) -> Link:
+    async def _call(self, address: Address, expect: PeerId | None, seconds: float) -> Link:
         self._require_open()
         channel = self._channels.dialed()
-        await connect(self._network, address, channel, seconds=self.config.call_seconds)
+        await connect(self._network, address, channel, seconds=seconds)
         peer = channel.peer
         try:
             self._require_open()

@@ -19,6 +19,7 @@ from swarm.net.link import Link
 from swarm.net.pool import Pool
 from swarm.protocol.welcome import Epoch
 from swarm.services.joining import Joining, JoinState
+from swarm.services.redialing import Redialing
 from swarm.services.revoked import Revoked
 from swarm.wire.limits import MAX_ADDRESSES
 from swarm.wire.messages.hello import Role
@@ -49,6 +50,7 @@ class Entrance:
         self._network = network
         self._discovery: Discovery | None = None
         self._joining: Joining | None = None
+        self._redialing: Redialing | None = None
         self._started = clock.wall()
         """Addresses of the invite, and of members met in earlier runs."""
 
@@ -115,6 +117,7 @@ class Entrance:
         """
         pool, discovery, role = self._pool, self.discovery, self._config.role
         joining = self._joining = Joining(pool, discovery, role=role, clock=self._clock)
+        self._redialing = Redialing(pool, clock=self._clock, tasks=tasks)
         pool.addresses = self._addresses(())
         links = await self._knock(joining, remembered)
         await revoked.catch_up(links)
@@ -143,8 +146,10 @@ class Entrance:
         """Use another DHT key from now on; the one before it is still understood."""
         self.discovery.set_epoch(epoch.number, epoch.key)
 
-    def look_soon(self) -> None:
-        """Somebody left: look for other peers without waiting."""
+    def lost(self, link: Link) -> None:
+        """``link`` has ended: call its peer again where that may help, and look for others at once."""
+        if self._redialing is not None:
+            self._redialing.lost(link)
         if self._joining is not None:
             self._joining.look_soon()
 

@@ -322,7 +322,7 @@ class Node(Handlers):
         self.story.tell("left", f"peer {short(link.peer)} {reason}", peer=link.peer)
         for service in self._services:
             service.on_down(link.peer, reason)
-        self.entrance.look_soon()
+        self.entrance.lost(link)
 
     def on_message(self, link: Link, message: Message, payload: memoryview) -> None:
         """A message came."""
