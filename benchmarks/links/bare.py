@@ -18,7 +18,7 @@ from swarm.wire.frames import Buffer
 
 VIEW_BYTES: Final = 256 * 1024
 """Bytes given to the transport at a time."""
-SMALL_BYTES: Final = 72
+SMALL_BYTES: Final = 68
 """Bytes of a small message: as many as the question that a link is asked takes, header included."""
 _LENGTH: Final = struct.Struct(">Q")
 _DONE: Final = b"\0"
