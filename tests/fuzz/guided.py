@@ -6,7 +6,7 @@
 
 Each target runs in a process of its own, begins with its stored corpus, and ends at the first finding, whose
 input it leaves in ``build/fuzz``. ``--keep`` adds to the stored corpus what reached something new. Where
-there is no atheris (it has wheels for some systems only) nothing is run, and one line says so.
+there is no atheris (it has wheels for some systems only) nothing is run, and a line says so.
 """
 
 import argparse
@@ -77,7 +77,10 @@ def fuzz(name: str, arguments: list[str]) -> None:
 
 
 def run(name: str, seconds: int, *, keep: bool) -> bool:
-    """Fuzz one target in a process of its own; True where nothing was found."""
+    """Fuzz one target in a process of its own; True where nothing was found, or there is no atheris."""
+    if importlib.util.find_spec("atheris") is None:
+        print(f"{name:18} no atheris for this system: the smoke runs of pytest tests/fuzz stand alone")
+        return True
     FINDINGS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as new:
         command = [
@@ -86,10 +89,14 @@ def run(name: str, seconds: int, *, keep: bool) -> bool:
             f"-max_total_time={seconds}", f"-max_len={LONGEST_INPUT}", f"-timeout={SLOWEST_SECONDS}",
             f"-rss_limit_mb={MOST_MIB}", f"-artifact_prefix={FINDINGS}/{name}-", "-print_final_stats=1",
         ]  # fmt: skip
-        ended = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", check=False,
-            timeout=seconds + START_SECONDS + SLOWEST_SECONDS,
-        )  # fmt: skip
+        try:
+            ended = subprocess.run(
+                command, capture_output=True, text=True, errors="replace", check=False,
+                timeout=seconds + START_SECONDS + SLOWEST_SECONDS,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as hanging:
+            print(f"{name:18} FAILED: it hangs\n{hanging.stderr!r}")
+            return False
     lines = ended.stderr.splitlines()
     facts = [line.split()[-1] for line in lines if line.startswith("stat::number_of_executed_units")]
     covered = [line for line in lines if " cov: " in line]
@@ -112,9 +119,6 @@ def main() -> int:
     names = asked.targets or list(MODULES)
     if unknown := [name for name in names if name not in MODULES]:
         parser.error(f"there is no target {unknown[0]}")
-    if importlib.util.find_spec("atheris") is None:
-        print("no atheris for this system: the smoke runs of pytest tests/fuzz stand alone")
-        return 0
     seconds = max(asked.all // len(names), 1) if asked.all else asked.seconds
     results = [run(name, seconds, keep=asked.keep) for name in names]
     return 0 if all(results) else 1
