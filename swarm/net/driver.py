@@ -68,11 +68,15 @@ class Driver:
         self._clock = clock
         self._perform = perform
         self._caps = caps
+        if caps.up is not None:
+            session.limit_frames(caps.up.turn_bytes)
         self._turn_at: float | None = None
         """When the booked turn of the next bulk frame begins; None where none is booked."""
         self._booked = 0
         self._read_at = 0.0
         """When more may be received: what came last has passed by then, at the capped rate."""
+        self._held_until = math.inf
+        """When a cap lets go what it held up in this turn."""
         self._written = 0
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
@@ -138,6 +142,7 @@ class Driver:
         if self._soon is not None:
             self._soon.cancel()
             self._soon = None
+        self._held_until = math.inf
         try:
             self._pull()
             if self._timer is None and self._clock.elapsed() >= self._session.deadline:
@@ -160,7 +165,7 @@ class Driver:
         while self._received < TURN_BYTES and self._reads < TURN_READS and not self._ended:
             room = session.reading
             if down is not None:
-                if self._read_at > self._clock.elapsed():
+                if self._is_held(self._read_at):
                     return
                 room = room[:CAPPED_READ_BYTES]
             count = channel.receive_into(room)
@@ -205,7 +210,7 @@ class Driver:
         if self._turn_at is None:
             self._booked = session.bulk_frame_bytes
             self._turn_at = up.book(self._booked, now)
-        return self._turn_at <= now
+        return not self._is_held(self._turn_at)
 
     def _settle(self, up: Pace) -> None:
         """Count what was written against the cap."""
@@ -215,17 +220,16 @@ class Driver:
         else:
             up.settle(self._written)
 
-    def _resume_at(self) -> float:
-        """When a cap lets something happen that may have to wait for it now."""
-        now = self._clock.elapsed()
-        times = (self._read_at, self._turn_at or 0.0)
-        return min((at for at in times if at > now), default=math.inf)
+    def _is_held(self, until: float) -> bool:
+        """Whether a cap holds something up ``until`` then; if so, it is looked at again, however soon."""
+        is_held = until > self._clock.elapsed()
+        if is_held:
+            self._held_until = min(self._held_until, until)
+        return is_held
 
     def _arm(self) -> None:
         """See to it that the next deadline is not missed. The one timer there is may fire early."""
-        deadline = self._session.deadline
-        if self._caps.any:
-            deadline = min(deadline, self._resume_at())
+        deadline = min(self._session.deadline, self._held_until)
         if self._ended or (self._timer is not None and self._timer_due <= deadline):
             return
         if self._timer is not None:

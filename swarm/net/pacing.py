@@ -11,6 +11,8 @@ CATCH_UP_SECONDS: Final = 0.05
 """What an idle or late line makes good at once: an event loop wakes a few milliseconds late."""
 ON_THE_WIRE: Final = 1.03
 """Bytes that a byte of a link is counted as: TLS, TCP, IP and Ethernet add 2 to 5%."""
+TURN_SECONDS: Final = 0.005
+"""How long a turn may be, where frames can be so short: who has long ones gets no more than the others."""
 QUEUE_SECONDS: Final = 0.25
 """How much of what is received may wait to be read: control waits behind it."""
 
@@ -36,6 +38,11 @@ class Pace:
         """Book a turn for ``size`` bytes; returns when it ends."""
         self.book(size, now)
         return self._free
+
+    @property
+    def turn_bytes(self) -> int:
+        """Bytes that pass in TURN_SECONDS."""
+        return int(self.rate * TURN_SECONDS)
 
     @property
     def queue_bytes(self) -> int:

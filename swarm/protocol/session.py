@@ -108,6 +108,10 @@ class Session:
         """Payload bytes of one bulk frame at the measured rate."""
         return self._traffic.bulk_frame_bytes
 
+    def limit_frames(self, limit: int) -> None:
+        """Let no bulk frame have more than ``limit`` payload bytes, unless that is less than the shortest."""
+        self._traffic.frame_limit = limit
+
     @property
     def unsent_limit(self) -> int:
         """Bytes that the system may hold without being able to transmit them, at the measured rate."""

@@ -31,7 +31,7 @@ from swarm.wire.frames import (
     decode_sentence,
     ping_frame,
 )
-from swarm.wire.limits import MIN_DATA_FRAME_BYTES
+from swarm.wire.limits import MAX_DATA_FRAME_BYTES, MIN_DATA_FRAME_BYTES
 
 LOOK_SECONDS: Final = 10.0
 """How often a link looks whether what should move has moved. Looks are counted when they are due, one at a
@@ -52,6 +52,7 @@ class Traffic:
         self.up_meter = RateMeter()
         self.down_meter = RateMeter()
         self.flight = Flight()
+        self.frame_limit = MAX_DATA_FRAME_BYTES
         self.bytes_sent = 0
         self.bytes_received = 0
         self._next_look = now + LOOK_SECONDS
@@ -80,8 +81,8 @@ class Traffic:
     @property
     def bulk_frame_bytes(self) -> int:
         """Payload bytes of one bulk frame at the measured rate: several of them are under way."""
-        share = max(self.flight.limit // PINGS_PER_FLIGHT, MIN_DATA_FRAME_BYTES)
-        return min(self.up_meter.frame_bytes, share)
+        limit = min(self.flight.limit // PINGS_PER_FLIGHT, self.frame_limit)
+        return min(self.up_meter.frame_bytes, max(limit, MIN_DATA_FRAME_BYTES))
 
     @property
     def _is_stuck(self) -> bool:

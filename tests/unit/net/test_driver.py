@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from random import Random
 
 import pytest
 
+from swarm.clock import Clock
 from swarm.errors import LinkLostError, RemoteError, RemoteRefusalError
 from swarm.net.address import Address
 from swarm.net.driver import READS_PER_ERRAND, TURN_BYTES, TURN_READS, Driver
-from swarm.net.pacing import Caps
+from swarm.net.pacing import ON_THE_WIRE, Caps
 from swarm.protocol.session import Session
 from swarm.protocol.session_events import Abandon, Action, Close, Deliver, Down, Judge, Post, Up, Welcome
 from swarm.testing.clock import ManualClock
@@ -78,7 +80,7 @@ class Script:
 class Stage:
     """A driver that runs, and what it performed."""
 
-    def __init__(self, clock: ManualClock, caps: Caps = UNLIMITED) -> None:
+    def __init__(self, clock: Clock, caps: Caps = UNLIMITED) -> None:
         self.channel = Script()
         self.session = Session(plain_hello(), dialed=True, now=clock.elapsed())
         widen(self.session)  # nobody answers its pings
@@ -92,6 +94,25 @@ class Stage:
             self.driver.feed(Welcome(plain_accept()))
         if isinstance(action, Deliver) and self.fault is not None:
             raise self.fault
+
+
+class Ticking:
+    """A clock that goes on while a program runs, and finds that the loop's timers are a little early."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self._random = Random(1)
+        self._at = self._later = 0.0
+
+    def elapsed(self) -> float:
+        now = self._clock.elapsed()
+        if now != self._at:
+            self._at, self._later = now, 0.0
+        self._later += self._random.uniform(0.0, 0.001)
+        return now - 0.001 + self._later
+
+    def wall(self) -> float:
+        return self._clock.wall()
 
 
 Scene = Callable[[Stage, ManualClock, "asyncio.Task[None]"], Coroutine[None, None, None]]
@@ -310,5 +331,25 @@ def test_what_a_service_raises_comes_out_of_run_once() -> None:
         assert len([action for action in stage.actions if isinstance(action, Deliver)]) == 1
         assert stage.channel.aborted
         stage.channel.wake()
+
+    run_on_manual_clock(main)
+
+
+def test_a_cap_that_lets_go_while_the_driver_works_is_not_missed() -> None:
+    rate, seconds = 200_000, 6.0
+
+    async def main(clock: ManualClock) -> None:
+        stage = Stage(Ticking(clock), Caps.of(up=rate, down=0))
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(stage.driver.run())
+            stage.channel.come(RISING)
+            await asyncio.sleep(0.1)
+            for key in range(1, 3):
+                stage.driver.feed(Post(key, BlockReply(request=key), memoryview(bytes(900_000))))
+            before = stage.session.statistics().bytes_sent
+            await asyncio.sleep(seconds)
+            sent = stage.session.statistics().bytes_sent - before
+            assert sent == pytest.approx(rate / ON_THE_WIRE * seconds, rel=0.05)
+            running.cancel()
 
     run_on_manual_clock(main)

@@ -4,6 +4,7 @@ from swarm.protocol.session_events import Down, Post, Tick
 from swarm.protocol.session_traffic import LOOK_SECONDS, UNREAD_LOOKS
 from swarm.testing.sessions import SessionEnd, SessionPair
 from swarm.wire import frames
+from swarm.wire.limits import MAX_DATA_FRAME_BYTES, MIN_DATA_FRAME_BYTES
 from swarm.wire.messages.blocks import BlockMissing, BlockReply
 from swarm.wire.messages.registry import encode_message
 
@@ -72,3 +73,15 @@ def test_a_machine_that_slept_finds_fault_with_nobody() -> None:
     pair.far.feed(Tick(), 50_000.0)
     pair.far.feed(Tick(), 50_000.1)
     assert pair.far.session.state == "up"
+
+
+def test_frames_are_no_longer_than_a_limit_asks_but_never_shorter_than_frames_are() -> None:
+    pair = risen()
+    session = pair.near.session
+    session._traffic.up_meter.frame_bytes = MAX_DATA_FRAME_BYTES
+    session._traffic.flight.limit = 2**40
+    assert session.bulk_frame_bytes == MAX_DATA_FRAME_BYTES
+    session.limit_frames(20_000)
+    assert session.bulk_frame_bytes == 20_000
+    session.limit_frames(1)
+    assert session.bulk_frame_bytes == MIN_DATA_FRAME_BYTES
