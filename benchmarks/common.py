@@ -33,6 +33,8 @@ class Target:
         return self.least <= ratio <= self.most
 
     def __str__(self) -> str:
+        if self.least > -math.inf and self.most < math.inf:
+            return f"{self.least:g} to {self.most:g}"
         return f"at least {self.least:g}" if self.least > -math.inf else f"at most {self.most:g}"
 
 

@@ -32,16 +32,19 @@ _ASKED: Final = BlockRequest(request=0, digest=_ID)
 _MISSING: Final = BlockMissing(request=0)
 
 
-def make_members(folder: Path, *names: str) -> None:
-    """Identities of one new swarm, each in its folder below ``folder``."""
+def make_members(folder: Path, *names: str, doors: tuple[str, ...] = ()) -> None:
+    """Identities of one new swarm, each in its folder below ``folder``; ``doors`` are where they can join."""
     now = SystemClock().wall()
     invite = Authority.create("benchmark", public=False, now=now).issue(label="", uses=0, join_by=0, now=now)
+    invite = invite.with_addresses(doors)
     for name in names:
         Identity.join(invite, key=PrivateKey.generate(), now=now).save(folder / name)
 
 
-def make_pool(folder: Path, *, network: Network, handlers: Handlers, listen: tuple[str, int] | None) -> Pool:
-    """A pool of the member whose identity is in ``folder``."""
+def make_pool(
+    folder: Path, *, network: Network, handlers: Handlers, listen: tuple[str, int] | None, up: int = 0
+) -> Pool:
+    """A pool of the member whose identity is in ``folder``; ``up`` caps what it sends, in bytes a second."""
     identity = Identity.load(folder)
     config = PoolConfig(
         role="peer",
@@ -49,8 +52,30 @@ def make_pool(folder: Path, *, network: Network, handlers: Handlers, listen: tup
         capabilities=Capabilities(memory=0, device="", torch="", operators="", like=""),
         program="benchmark",
         listen=listen,
+        up=up,
     )
     return Pool(config, identity=identity, network=network, clock=SystemClock(), handlers=handlers)
+
+
+def is_question(message: Message) -> bool:
+    """Whether :func:`answer` is due."""
+    return not isinstance(message, BlockMissing) and message != _TAKEN
+
+
+def answer(link: Link, message: Message, payload: Buffer) -> None:
+    """Say that a boundary tensor was taken, return a shared one, and lack a block."""
+    match message:
+        case BoundaryTensor():
+            link.post(_TAKEN)
+        case SharedTensor():
+            link.post(message, payload)
+        case _:
+            link.post(_MISSING)
+
+
+def send(link: Link, payload: Buffer) -> Sending:
+    """Send ``payload``; its answer is one small message."""
+    return link.post(_ACTIVATION, payload)
 
 
 class _Open(Handlers):
@@ -84,13 +109,7 @@ class Answering(_Open):
     def on_message(self, link: Link, message: Message, payload: memoryview) -> None:
         """Answers at once."""
         self.payload_bytes += len(payload)
-        match message:
-            case BoundaryTensor():
-                link.post(_TAKEN)
-            case SharedTensor():
-                link.post(message, payload)
-            case _:
-                link.post(_MISSING)
+        answer(link, message, payload)
 
 
 class Asking(_Open):
@@ -120,7 +139,7 @@ class Asking(_Open):
         for _ in range(times):
             if len(sendings) == IN_FLIGHT:
                 await sendings.popleft().wait()
-            sendings.append(link.post(_ACTIVATION, payload))
+            sendings.append(send(link, payload))
         await self._answered.wait()
 
     async def call(self, link: Link, payload: Buffer) -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import re
 import shutil
 import statistics
 import subprocess
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 
 from swarm.testing.netlab.forwarding import program_environment
+from swarm.testing.netlab.iperf import Iperf
 from swarm.testing.netlab.running import RunningLab
 
 HERE = Path(__file__).parent
@@ -95,39 +95,6 @@ def probe(request: pytest.FixtureRequest) -> Callable[..., Measurement]:
         return started
 
     return start
-
-
-class Iperf:
-    """One transfer by TCP, measured by iperf3 where it arrives, second by second.
-
-    The first second is left out, since the buffer before the link fills then, and so is what comes out of
-    that buffer when the sender has stopped.
-    """
-
-    SECOND = re.compile(r"([\d.]+)-([\d.]+) +sec +[\d.]+ \w+ +([\d.]+) Kbits/sec *$")
-
-    def __init__(self, lab: RunningLab, sender: str, receiver: str, *, port: int, seconds: int) -> None:
-        serve = ["iperf3", "-s", "-1", "-p", str(port), "-f", "k", "--forceflush"]
-        self._server = lab.popen(receiver, serve, stdout=subprocess.PIPE, text=True)
-        assert any("Server listening" in line for line in iter(self._server.stdout.readline, ""))
-        address = lab.address(receiver, seen_from=sender)
-        send = ["iperf3", "-c", address, "-p", str(port), "-t", str(seconds), "-O", "1"]
-        self._client = lab.popen(sender, send, stdout=subprocess.DEVNULL)
-
-    def rate(self) -> float:
-        """Bits a second of payload."""
-        assert self._client.wait(100) == 0
-        output, _ = self._server.communicate(timeout=10)
-        found = [match for line in output.splitlines() if (match := self.SECOND.search(line))]
-        spans = [(float(match[2]) - float(match[1]), float(match[3]) * 1e3) for match in found]
-        whole = [(span, rate) for span, rate in spans if span > 0.5]  # seconds, but for the rest at the end
-        assert whole, output
-        return sum(span * rate for span, rate in whole) / sum(span for span, _ in whole)
-
-    def close(self) -> None:
-        for process in (self._client, self._server):
-            process.kill()
-            process.communicate()
 
 
 @pytest.fixture
