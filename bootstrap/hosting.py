@@ -1,5 +1,6 @@
 """Running a node in its home: the lock, its place in the swarm, its status endpoint, and its end."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
@@ -35,6 +36,10 @@ class HostedNode(StatusSource, Protocol):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+    async def until_revoked(self) -> None:
+        """Wait; raises RemoteRefusalError once this peer is known to be revoked."""
+        ...
 
     @property
     def identity(self) -> Identity:
@@ -77,9 +82,23 @@ def run_node(
 
     async def host() -> _Result:
         async with host_node(options, make, status=status) as hosted:
-            return await body(hosted)
+            return await _while_member(hosted.node, body(hosted))
 
     return run(host, parent=parent)
+
+
+async def _while_member(node: HostedNode, body: Coroutine[Any, Any, _Result]) -> _Result:
+    """What ``body`` returns or raises; raises RemoteRefusalError once ``node`` is known to be revoked."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            watch = tasks.create_task(node.until_revoked(), name="watch for revocation")
+            result = await body
+            watch.cancel()
+    except BaseExceptionGroup as group:
+        if len(group.exceptions) == 1:
+            raise group.exceptions[0] from None
+        raise
+    return result
 
 
 @contextlib.asynccontextmanager

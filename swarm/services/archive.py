@@ -6,12 +6,13 @@ from functools import partial
 from pathlib import Path
 
 from swarm.errors import RemoteProtocolError
-from swarm.ids import JobId, short
+from swarm.ids import JobId, job_id, short
 from swarm.log import get_log
 from swarm.services.job import Job
 from swarm.services.job_blocks import JobBlocks
 from swarm.services.job_files import as_kept, forget_job, keep_job, kept_jobs, restore
 from swarm.services.jobs import Jobs
+from swarm.services.signed import RevokedSignerError
 from swarm.services.soft_state import SoftState
 
 _log = get_log(__name__)
@@ -33,6 +34,8 @@ class Archive:
         for kept in kept_jobs(folder):
             try:
                 job = jobs.recall(kept.envelope)
+            except RevokedSignerError:
+                forget_job(folder, job_id(kept.envelope))
             except RemoteProtocolError as error:
                 _log.warning("a kept job does not hold any more", cause=str(error))
             else:

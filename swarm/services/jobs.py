@@ -277,12 +277,15 @@ class Jobs(Service):
         return True
 
     def drop_revoked(self) -> None:
-        """Cancel the jobs of authors who were revoked."""
+        """Cancel the jobs of authors who were revoked, and give up those of revoked coordinators."""
         for job in self.all():
             if not job.ended and self._author_is_revoked(job):
                 self.change(job, state="cancelled", sentence=f"its author {short(job.author)} was revoked")
                 for listener in self.on_cancel:
                     listener(job)
+            elif not job.ended and job.coordinator in self._context.revocations.peers:
+                words = f"at step {job.step} its coordinator {short(job.coordinator)} was revoked"
+                self.change(job, state="failed", sentence=words)
 
     def _author_is_revoked(self, job: Job) -> bool:
         try:
@@ -300,7 +303,8 @@ class Jobs(Service):
         job = self._jobs.get(JobId(peek(envelope, OUTCOME, Outcome).job))
         if job is None or job.outcome:
             return job is not None
-        member, outcome = read_signed(envelope, OUTCOME, Outcome, self._context)
+        # How a job ended stays true when its coordinator is revoked later.
+        member, outcome = read_signed(envelope, OUTCOME, Outcome, self._context, revoked_too=True)
         if member.peer != job.coordinator:
             raise RemoteProtocolError(f"the outcome of job {short(job.id)} is not signed by its coordinator")
         if outcome.state == "done":

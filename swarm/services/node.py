@@ -216,6 +216,7 @@ class Node(Handlers):
                 await self.pool.__aexit__(None, None, None)
 
     async def _join(self) -> None:
+        self.revoked.require_membership()
         remembered = self.members.addresses()
         await self.entrance.join(remembered, revoked=self.revoked, tasks=self.tasks)
         identity = self.identity
@@ -248,6 +249,10 @@ class Node(Handlers):
     async def revoke(self, lists: tuple[bytes, ...], epoch_key: bytes) -> RevocationReport:
         """Tell the swarm of revocations; see ``swarm.services.commands``."""
         return tell_revocations(self.revoked, lists, epoch_key)
+
+    async def until_revoked(self) -> None:
+        """Wait; raises RemoteRefusalError once this peer is known to be revoked."""
+        await self.revoked.until_revoked()
 
     async def export(self, job: str, path: Path) -> ExportReport:
         """Write a job's trained weights; see ``swarm.services.commands``."""

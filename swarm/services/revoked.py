@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from swarm.errors import FailureError
+from swarm.errors import FailureError, RemoteRefusalError
 from swarm.identity.authority import REVOCATIONS_FILE as AUTHORITY_REVOCATIONS
 from swarm.identity.membership import Identity
 from swarm.identity.revocations import Revocations
@@ -94,8 +94,11 @@ class Revoked(Service):
         self._context.story.tell("revoked", f"revocation list {known.number} of the organiser came")
         self._save()
         self._set_epoch(self._reception.epoch)
-        for peer, link in tuple(self._context.links.items()):
+        out = bool(known.sentence(self._context.identity.member))
+        for peer, link in () if out else tuple(self._context.links.items()):
             if known.sentence(link.member):
+                # The list itself proves to the other side that this is true; the new key is not for it.
+                link.post(RevocationNews(lists=known.lists, epoch_key=b""))
                 link.feed(Close(CloseCode.REVOKED, known.sentence(link.member)))
             elif peer != source:
                 link.post(self._reception.news(link.hello, link.member))
@@ -123,6 +126,22 @@ class Revoked(Service):
                     await self._changed.wait()
         except TimeoutError:
             _log.warning("the revocation lists that another peer knows did not come")
+
+    def require_membership(self) -> None:
+        """Raise RemoteRefusalError, to be shown to the user, where this peer is known to be revoked."""
+        identity = self._context.identity
+        sentence = self._reception.revocations.sentence(identity.member)
+        if sentence:
+            raise RemoteRefusalError(
+                "revoked", f"{sentence}: this peer is out of the swarm {identity.name}; ask for a new invite"
+            )
+
+    async def until_revoked(self) -> None:
+        """Wait; raises RemoteRefusalError once this peer is known to be revoked: nobody talks to it then."""
+        while True:
+            self.require_membership()
+            self._changed.clear()
+            await self._changed.wait()
 
     def _save(self) -> None:
         """At once, and without a thread: it is small and rare, and must not be overtaken by the next."""

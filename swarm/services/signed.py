@@ -18,13 +18,14 @@ class RevokedSignerError(RemoteProtocolError):
 
 
 def read_signed(
-    envelope: bytes, domain: Domain, kind: type[Record], context: Context
+    envelope: bytes, domain: Domain, kind: type[Record], context: Context, *, revoked_too: bool = False
 ) -> tuple[Member, Record]:
     """The signer and the record in ``envelope``; raises RemoteProtocolError for anything else,
-    RevokedSignerError where only the signer's standing is at fault."""
+    RevokedSignerError where only the signer's standing is at fault,
+    unless ``revoked_too`` takes what was signed by somebody who was revoked since."""
     authority, now = context.identity.authority, context.clock.wall()
     member, payload = open_envelope(envelope, domain=domain, authority=authority, now=now)
-    if context.revocations.sentence(member):
+    if not revoked_too and context.revocations.sentence(member):
         raise RevokedSignerError(f"the {domain} is signed by peer {short(member.peer)}, who was revoked")
     return member, _decode(payload, domain, kind)
 

@@ -228,12 +228,12 @@ def test_who_is_revoked_is_out_even_with_a_new_home(shell: Shell, tmp_path: Path
         report = shell.json("revoke", "lab", met["peer"][:6])
         assert (report["peers"], report["invites"]) == ([met["peer"]], [met["invite"]])
         assert report["news"]
-        assert "the organiser revoked you on" in read_until(peer, "revoked")
-        interrupt(peer)
+        assert "the organiser revoked you on" in read_until(peer, "swarm: ")
+        assert peer.wait(timeout=30) == 1
         for home in ("peer1", "again"):  # the old key, and a new one by the same invite
             refused = theirs.run("jobs", "--name", home, "--invite", str(ann))
             assert refused.returncode == 1
-            assert "refused this peer: the organiser revoked you" in refused.stderr
+            assert "the organiser revoked you" in refused.stderr
             assert refused.stderr.count("\n") == 1
         assert [m["revoked"] for m in shell.json("members", "lab")["members"] if m["label"] == "Ann"] == [
             True
@@ -358,12 +358,12 @@ def test_watching_goes_on_through_a_restart_until_it_is_interrupted(shell: Shell
     node, invite = shell.bootstrap()
     watch = shell.start("peer", "status", "--watch")
     assert watch.stdout is not None
-    assert watch.stdout.readline().startswith("swarm lab  bootstrap bootstrap")
+    assert watch.stdout.readline().startswith("swarm lab  bootstrap (")
     interrupt(node)
     while not watch.stdout.readline().startswith("no node runs in"):
         pass
     shell.start("bootstrap", "--listen", LOOPBACK)
-    while not watch.stdout.readline().startswith("swarm lab  bootstrap bootstrap"):
+    while not watch.stdout.readline().startswith("swarm lab  bootstrap ("):
         pass
     assert invite
     assert interrupt(watch) < 5

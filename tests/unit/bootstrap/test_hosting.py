@@ -90,6 +90,9 @@ class StillNode(SampleSource):
         self.notes.append("joined")
         return self
 
+    async def until_revoked(self) -> None:
+        await asyncio.Event().wait()
+
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
