@@ -6,6 +6,7 @@ when there are numbers.
 """
 
 import contextlib
+import copy
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
@@ -17,9 +18,13 @@ from swarm.graph.dag import Graph, check_graph, encode_graph
 from swarm.graph.evaluation import evaluation_stages
 from swarm.ids import OperatorIndex, ValueId
 from swarm.schedule.cost import graph_costs
+from swarm.train.capture.quiet import quiet
+from swarm.train.failures import failing
 from swarm.train.inference import check_operators
-from swarm.train.job import CapturedJob
+from swarm.train.job import CapturedJob, TrainingJob
 from swarm.train.optimizer import SGD, to_manifest
+from swarm.train.reference import held_out_loss
+from swarm.train.samples import Array
 from swarm.train.stage import StageExecutor, StageTask
 from swarm.wire.limits import GIB, MAX_GRAPH_BYTES, MAX_OPERATORS
 
@@ -45,10 +50,40 @@ def rehearse(captured: CapturedJob, fields: Sequence[torch.Tensor]) -> None:
                 _judge(graph)
         except (FailureError, RemoteProtocolError) as error:
             raise CaptureError(f"no peer could run this model: {error}") from error
-        operations = float(graph_costs(captured.train).flops[-1])
-        held = sum(tensor.nbytes for tensor in captured.tensors.values())
-        if operations <= MOST_OPERATIONS and held <= MOST_BYTES:
+        if _is_small(captured):
             _run(captured, fields)
+
+
+def require_repeatable(job: TrainingJob, captured: CapturedJob, samples: Sequence[Array]) -> None:
+    """Raise CaptureError where the author's own model gives another loss the second time that it is called.
+
+    What ``forward`` counts or keeps outside of buffers was captured as it was at that moment, so that peers
+    would train another model. Runs a copy of small models twice, in evaluation mode, on the first samples.
+    """
+    if not _is_small(captured):
+        return
+    try:
+        model = copy.deepcopy(job.model)
+    except (RuntimeError, TypeError):  # tensors of a graph, locks and files cannot be copied
+        return
+    first = [field[: job.micro_batch_size] for field in samples]
+    losses = []
+    for _ in range(2):
+        with quiet(), failing("the model, called as it is,"), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(job.seed)
+            losses.append(held_out_loss(model, job.loss, first, job.micro_batch_size))
+    if repr(losses[0]) != repr(losses[1]):
+        raise CaptureError(
+            f"the model's loss is {losses[0]:.6g} for the first samples, and {losses[1]:.6g} for the same "
+            "ones when it is called again: what forward counts or keeps cannot be captured, unless it is in "
+            "a buffer of the model"
+        )
+
+
+def _is_small(captured: CapturedJob) -> bool:
+    operations = float(graph_costs(captured.train).flops[-1])
+    held = sum(tensor.nbytes for tensor in captured.tensors.values())
+    return operations <= MOST_OPERATIONS and held <= MOST_BYTES
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from swarm.services.node import Services
 from swarm.services.training.arrays import to_array
 from swarm.train.job import CapturedJob, TrainingJob, capture_job, prepare_samples
 from swarm.train.optimizer import to_manifest
-from swarm.train.rehearsal import rehearse
+from swarm.train.rehearsal import rehearse, require_repeatable
 from swarm.wire.records.manifest import Manifest, blobs_of
 
 PIN: Final = "author"
@@ -47,6 +47,7 @@ def prepare_job(job: TrainingJob) -> PreparedJob:
     held_out = None if job.held_out is None else prepare_samples(job.held_out, "held-out set")
     samples = prepare_samples(job.dataset)
     rehearse(captured, [torch.from_numpy(field[: job.micro_batch_size].copy()) for field in samples])
+    require_repeatable(job, captured, samples)
     return PreparedJob(job=job, captured=captured, samples=samples, held_out=held_out)
 
 
@@ -75,10 +76,22 @@ class Author(Service):
         blobs = blobs_of(manifest)
         self._blocks.exchange.store.pin(PIN, (Digest(name) for blob in blobs for name in blob.blocks))
         total = sum(blob.size for blob in blobs)
+        self._tell_what_is_left_out(prepared)
         self._context.story.tell(
             "job", f"publishing {manifest.name}: {describe(manifest.dataset)}; {format_bytes(total)} in all"
         )
         return self._jobs.publish(manifest)
+
+    def _tell_what_is_left_out(self, prepared: PreparedJob) -> None:
+        """Graphs have static shapes: what is left of the held-out set after whole micro-batches is out."""
+        size = prepared.job.micro_batch_size
+        count = 0 if prepared.held_out is None else len(prepared.held_out[0])
+        if count % size:
+            self._context.story.tell(
+                "job",
+                f"the held-out loss is that of {count - count % size} of the {count} held-out samples: "
+                f"micro-batches of {size} are evaluated whole",
+            )
 
     async def _find_coordinator(self, patience: float) -> PeerId:
         """Any peer that offers memory, by lot.

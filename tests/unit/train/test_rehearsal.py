@@ -11,7 +11,7 @@ from swarm.errors import CaptureError
 from swarm.train import rehearsal
 from swarm.train.job import CapturedJob, TrainingJob, capture_job
 from swarm.train.optimizer import SGD
-from swarm.train.rehearsal import rehearse
+from swarm.train.rehearsal import rehearse, require_repeatable
 
 Change = Callable[[torch.Tensor], torch.Tensor]
 SAMPLES = (torch.arange(64.0).reshape(16, 4), torch.arange(16) % 3)
@@ -98,3 +98,43 @@ def test_a_model_too_large_to_run_here_is_judged_without_running(monkeypatch):
 def test_a_graph_larger_than_peers_take_is_refused(monkeypatch):
     monkeypatch.setattr(rehearsal, "MAX_GRAPH_BYTES", 100)
     assert "and peers take" in told(captured())
+
+
+class Counting(nn.Module):
+    """Gives another result each time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return self.layer(x) * self.calls
+
+
+def job_of(model: nn.Module) -> TrainingJob:
+    return TrainingJob(
+        model=model,
+        loss=functional.cross_entropy,
+        dataset=SAMPLES,
+        optimizer=SGD(lr=0.1),
+        micro_batch_size=8,
+        micro_batches=1,
+        steps=1,
+    )
+
+
+def test_a_model_that_counts_its_calls_is_refused():
+    job = job_of(Counting())
+    arrays = [field.numpy() for field in SAMPLES]
+    with pytest.raises(CaptureError, match="called again: what forward counts or keeps cannot be captured"):
+        require_repeatable(job, capture_job(job), arrays)
+
+
+def test_a_model_that_draws_from_torch_is_repeatable_and_stays_as_it_was():
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(), nn.Linear(8, 3))
+    job, before = job_of(model), {name: value.clone() for name, value in model.state_dict().items()}
+    require_repeatable(job, capture_job(job), [field.numpy() for field in SAMPLES])
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert model.training
