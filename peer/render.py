@@ -125,7 +125,7 @@ def _headline(document: StatusDocument, now: float) -> Text:
     return Text.assemble(
         ("swarm ", "dim"),
         (clean(document.swarm.name), "bold"),
-        f"  {peer.role} {clean(peer.name)} ({shown_peer(peer.id)})",
+        f"  {peer.role}{f' {clean(peer.name)}' if peer.name != peer.role else ''} ({shown_peer(peer.id)})",
         (f"  up {shown_span(now - peer.since)}", "dim"),
         f"  {clean(peer.device)}{memory}" if peer.device else "",
         (f"  version {clean(document.version)}", "dim"),

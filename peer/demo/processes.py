@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,8 @@ STOP_SECONDS: Final = 6.0
 """From the request to end to the end by force; a node promises five."""
 
 _NEW_GROUP: Final = getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
+_LOG_LINE: Final = re.compile(r"\d\d:\d\d:\d\d ")
+"""What it went on doing is not why it ended."""
 _STOP: Final = getattr(signal, "CTRL_BREAK_EVENT", signal.SIGTERM)
 
 
@@ -80,8 +83,10 @@ class Child:
         await self._process.wait()
 
     def epitaph(self) -> str:
-        """How it ended, with the last line of its log."""
-        return f"{self.name} ended with status {self._process.returncode}: {self._last_words()}"
+        """How it ended, with the cause where its log has one."""
+        words = self._last_words()
+        cause = "" if not words or _LOG_LINE.match(words) else f": {words}"
+        return f"{self.name} ended with status {self._process.returncode}{cause}"
 
     async def stop(self) -> None:
         """Ask it to end, and end it by force if it does not."""
@@ -101,7 +106,7 @@ class Child:
             lines = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         except OSError:
             lines = []
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1] if lines else ""
 
 
 class Children:

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from swarm.ids import JobId, StageIndex
+from swarm.ids import JobId, StageIndex, short
 from swarm.protocol.pipeline import PipelineStatistics
 from swarm.services.job import Job
 from swarm.services.status.document import (
@@ -41,7 +41,7 @@ class HeldStage:
 def describe_node(node: "Node") -> StatusDocument:
     """The present status of ``node``."""
     held = node.held()
-    jobs = tuple(_job(job, held) for job in reversed(node.jobs.all()))
+    jobs = tuple(_job(job, held, _sentence(node, job)) for job in reversed(node.jobs.all()))
     running = [job for job in node.jobs.all() if not job.ended and job.plan is not None]
     plan = _plan(running[-1], held) if running else None
     return StatusDocument(
@@ -134,7 +134,15 @@ def _group(job: Job) -> GroupStatus:
     )
 
 
-def _job(job: Job, held: tuple[HeldStage, ...]) -> JobStatus:
+def _sentence(node: "Node", job: Job) -> str:
+    """What is said of a job; of one that nothing was heard of, why."""
+    if job.heard or job.ended or job.coordinator == node.identity.peer:
+        return job.sentence
+    where = "" if job.coordinator in node.links else ", which is out of reach"
+    return f"waiting for word from its coordinator, peer {short(job.coordinator)}{where}"
+
+
+def _job(job: Job, held: tuple[HeldStage, ...], sentence: str) -> JobStatus:
     speed = job.tokens_per_second
     running = job.state == "training" and speed > 0
     remaining = (job.manifest.steps - job.step) * job.tokens_per_step
@@ -144,7 +152,7 @@ def _job(job: Job, held: tuple[HeldStage, ...]) -> JobStatus:
         author=job.author,
         coordinator=job.coordinator,
         state=job.state,
-        sentence=job.sentence,
+        sentence=sentence,
         since=job.since,
         until=job.until or None,
         step=job.step,
@@ -207,7 +215,8 @@ def _waiting(node: "Node", held: tuple[HeldStage, ...]) -> WaitingStatus | None:
         return WaitingStatus(reason=state.waiting, job="", since=state.since, until=None)
     for job in node.jobs.all():
         if job.state in {"waiting", "loading"}:
-            return WaitingStatus(reason=job.sentence, job=job.id, since=job.since, until=job.until or None)
+            reason = _sentence(node, job).removeprefix("waiting for ")
+            return WaitingStatus(reason=reason, job=job.id, since=job.since, until=job.until or None)
     for stage in held:
         if stage.pipeline is not None and stage.pipeline.waiting:
             since = node.clock.wall() - (node.clock.elapsed() - stage.pipeline.since)
