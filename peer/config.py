@@ -313,8 +313,8 @@ class TrainOptions(NodeOptions):
 class DemoOptions:
     """Train a small model on this machine with a whole swarm of processes, and show what happens.
 
-    A bootstrap node and N peers start in temporary homes. Each peer offers the N-th part of the memory that
-    the model needs, so that all of them are needed. Fails if the model did not learn.
+    A bootstrap node and N peers start in temporary homes. Each peer offers so little memory that all of
+    them are needed. Fails if the model did not learn.
 
     Example:
       swarm demo --peers 4 --verify
