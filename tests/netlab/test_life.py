@@ -173,7 +173,7 @@ def test_a_lab_that_asks_for_too_much_is_refused(netlab: StartLab, name: str) ->
 def test_two_labs_together_may_not_ask_for_more_than_there_is(netlab: StartLab, name: str) -> None:
     cores = len(os.sched_getaffinity(0))
     first = netlab(SMALL.replace("cpu = 0.1", f"cpu = {cores}"))
-    with pytest.raises(FailureError, match=rf"this machine has 0, beside {first.name}"):
+    with pytest.raises(FailureError, match=rf"this machine has 0, beside .*{first.name}"):
         start_lab(parse_lab(SMALL), name=name)
 
 
