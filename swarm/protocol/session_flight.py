@@ -15,6 +15,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from swarm.wire.limits import MIN_DATA_FRAME_BYTES
+
 QUEUE_SECONDS: Final = 0.04
 """How long a queue this link may keep: it bridges what a busy program is late by. Twice that, for bulk both
 ways, and a bulk frame stay within the 0.1 s by which bulk may delay control (DESIGN section 6)."""
@@ -130,13 +132,17 @@ class Flight:
             self.rate = max(self._rates)
 
     def _set_limit(self, sample: float, now: float) -> None:
-        """Twice as much until there is a queue, so that a fast path is filled soon; half of it for a look."""
+        """Twice as much until there is a queue, so that a fast path is filled soon; half of it for a look.
+
+        The frame more is what the slower way of two gains by, where pongs wait in the queue of the other.
+        """
         self._beginning = self._beginning and sample < self._round_trip + QUEUE_SECONDS / 4
         if now >= self._look_at and not self._beginning:
             self._look_until = now + LOOK_ROUND_TRIPS * sample
             self._look_at = self._look_until + LOOK_SECONDS
         gain = 2.0 if self._beginning else 0.5 if now < self._look_until else 1.0
-        self.limit = max(LEAST_BYTES, int(gain * self.rate * (self._round_trip + self._allowance)))
+        wanted = self.rate * (self._round_trip + self._allowance) + MIN_DATA_FRAME_BYTES
+        self.limit = max(LEAST_BYTES, int(gain * wanted))
 
     @property
     def _allowance(self) -> float:
