@@ -97,6 +97,7 @@ class TwoSessions(RuleBasedStateMachine):
             mock.patch.object(session_receiving, "MAPPED_BYTES", CREDIT),
             mock.patch.object(session_flight, "BEGINNING_BYTES", FLIGHT),
             mock.patch.object(session_flight, "LEAST_BYTES", FLIGHT),
+            mock.patch.object(session_flight, "MIN_DATA_FRAME_BYTES", 0),
             *(
                 mock.patch.object(m, "MAX_RECEIVE_BUFFER_BYTES", HELD)
                 for m in (session_sending, session_receiving)
