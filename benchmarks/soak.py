@@ -150,8 +150,9 @@ async def _settle(idle: int) -> None:
     """Wait until no more than ``idle`` tasks are there, or what is there stays."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(SETTLE_SECONDS):
-            while len(asyncio.all_tasks()) > idle:  # noqa: ASYNC110 - the end of a task is no event
-                await asyncio.sleep(0.001)
+            while len(tasks := asyncio.all_tasks()) > idle:
+                others = tasks - {asyncio.current_task()}
+                await asyncio.wait(others, return_when=asyncio.FIRST_COMPLETED)
 
 
 async def measure(options: SoakOptions) -> Table:

@@ -1,20 +1,20 @@
 """Guided target: what arrives at the DHT's port, as it is, or sealed by a member who has proved its key."""
 
-import msgspec
 from guided_target import Target
 
 from swarm.dht.addresses import Address
 from swarm.dht.answering import Answering
 from swarm.dht.limits import MAX_DATAGRAM_BYTES
-from swarm.dht.messages import Challenge, Ping, Request, decode_body, encode_body
-from swarm.dht.proof import asking_statement, make_proof, node_id
+from swarm.dht.messages import Ping, Request, encode_body
+from swarm.dht.proof import node_id
 from swarm.dht.protocol import Protocol
-from swarm.dht.seal import MAX_BODY_BYTES, Opened, Sealer
+from swarm.dht.seal import MAX_BODY_BYTES, Sealer
 from swarm.dht.storage import RecordStorage
 from swarm.dht.table import Table
 from swarm.identity.keys import PrivateKey
 from swarm.ids import swarm_id
 from swarm.testing.clock import ManualClock
+from swarm.testing.proving import proven
 
 KEY = bytes(range(32))
 OWN, MEMBER = PrivateKey.from_raw(bytes([1]) * 32), PrivateKey.from_raw(bytes([2]) * 32)
@@ -58,18 +58,9 @@ class Node:
     def _prove(self) -> None:
         ask = Request(message=bytes(16), storing=True, prove=True, question=Ping(), cookie=b"", proof=None)
         self.deliver(encode_body(ask))
-        opened = self.member.open(self.sent[-1])
-        assert isinstance(opened, Opened)
-        challenge = decode_body(opened.body)
-        assert isinstance(challenge, Challenge)
-        statement = asking_statement(
-            asking=node_id(MEMBER.public),
-            boot=self.member.boot,
-            answering=node_id(OWN.public),
-            cookie=challenge.cookie,
-        )
-        proof = make_proof(MEMBER, statement)
-        self.deliver(encode_body(msgspec.structs.replace(ask, cookie=challenge.cookie, proof=proof)))
+        own = node_id(OWN.public)
+        again = proven(ask, self.sent[-1], key=MEMBER, sealer=self.member, node=own)
+        self.deliver(encode_body(again))
         assert len(self.sent) == 2
 
 

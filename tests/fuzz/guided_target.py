@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType
 
 CORPUS = Path(__file__).with_name("corpus")
 """One folder for each target; inputs that once reached something new."""
@@ -23,14 +24,14 @@ class Target:
     packed: int | None = None
 
 
-def _landmarks() -> list[Callable[[], None]]:
-    made: dict[str, Callable[[], None]] = {}
-    exec("".join(f"def f{number}(): pass\n" for number in range(LANDMARKS)), made)  # noqa: S102
-    return [made[f"f{number}"] for number in range(LANDMARKS)]
+def _landmark() -> None:
+    pass
 
 
 LANDMARKS = 4096
-landmarks = _landmarks()
+landmarks: list[Callable[[], None]] = [
+    FunctionType(_landmark.__code__.replace(co_name=f"landmark{number}"), {}) for number in range(LANDMARKS)
+]
 """Functions that do nothing, for the fuzzer to see which of them were called."""
 
 

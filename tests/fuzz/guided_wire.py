@@ -13,10 +13,10 @@ from swarm.protocol.session_events import Received, Tick, Welcome, Writable
 from swarm.services.job_check import check_manifest, check_plan, check_weights
 from swarm.services.job_files import KeptJob
 from swarm.testing.hellos import plain_accept, plain_hello
+from swarm.testing.manifests import sample_manifest
 from swarm.wire import frames
 from swarm.wire.messages.registry import MESSAGES, decode_message, encode_message
-from swarm.wire.records.blobs import Blob
-from swarm.wire.records.manifest import Cancellation, Dataset, Field, Manifest, Optimizer, Schedule
+from swarm.wire.records.manifest import Cancellation, Manifest
 from swarm.wire.records.outcome import Outcome
 from swarm.wire.records.peer import check_dates, decode_record, parse_record
 from swarm.wire.records.plan import Plan
@@ -24,27 +24,7 @@ from swarm.wire.records.plan import Plan
 NUMBERS = sorted(MESSAGES)
 RECORDS = (Manifest, Plan, Outcome, Cancellation, KeptJob)
 GREETING = frames.message_frame(plain_hello()) + frames.message_frame(plain_accept())
-BLOB = Blob(size=4, blocks=("q" * 52,))
-MANIFEST = Manifest(
-    format=1,
-    swarm="a" * 32,
-    name="gpt",
-    created=1.0,
-    graph=BLOB,
-    evaluation=BLOB,
-    tensors=(),
-    state=(),
-    dataset=Dataset(6, (Field("uint8", (4,), 1, BLOB),)),
-    held_out=None,
-    optimizer=Optimizer(kind="sgd", lr=0.1, schedule=Schedule(kind="constant", warmup=0, floor=0.0)),
-    micro_batch_size=2,
-    micro_batches=3,
-    steps=10,
-    seed=0,
-    tokens_per_sample=5,
-    council=("c" * 32,),
-    patience=0.0,
-)
+MANIFEST = sample_manifest()
 
 
 def parse_frames(data: bytes) -> None:

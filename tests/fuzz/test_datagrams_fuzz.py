@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from swarm.dht.addresses import Address
 from swarm.dht.answering import Answering
 from swarm.dht.limits import MAX_DATAGRAM_BYTES
-from swarm.dht.messages import Challenge, Reply, Request, decode_body, encode_body
-from swarm.dht.proof import asking_statement, make_proof, node_id
+from swarm.dht.messages import Reply, Request, decode_body, encode_body
+from swarm.dht.proof import node_id
 from swarm.dht.protocol import Protocol
 from swarm.dht.seal import MAX_BODY_BYTES, Opened, Sealer
 from swarm.dht.storage import RecordStorage
@@ -20,6 +20,7 @@ from swarm.errors import RemoteProtocolError
 from swarm.identity.keys import PrivateKey
 from swarm.ids import swarm_id
 from swarm.testing.clock import ManualClock
+from swarm.testing.proving import proven
 from swarm.wire.records.peer import decode_record, sign_record
 
 SWARM = swarm_id(bytes(32))
@@ -70,20 +71,11 @@ class Target:
         return sealed
 
     def prove(self) -> None:
-        request: dict[str, Any] = {"message": bytes(16), "storing": True, "prove": True, "question": _ping()}
-        self.deliver(encode_body(Request(cookie=b"", proof=None, **request)))
-        opened = self.member.open(self.sent[-1])
-        assert isinstance(opened, Opened)
-        challenge = decode_body(opened.body)
-        assert isinstance(challenge, Challenge)
-        statement = asking_statement(
-            asking=node_id(MEMBER.public),
-            boot=self.member.boot,
-            answering=node_id(OWN.public),
-            cookie=challenge.cookie,
-        )
-        proof = make_proof(MEMBER, statement)
-        self.deliver(encode_body(Request(cookie=challenge.cookie, proof=proof, **request)))
+        ask = Request(message=bytes(16), storing=True, prove=True, question=_ping(), cookie=b"", proof=None)
+        self.deliver(encode_body(ask))
+        own = node_id(OWN.public)
+        again = proven(ask, self.sent[-1], key=MEMBER, sealer=self.member, node=own)
+        self.deliver(encode_body(again))
         opened = self.member.open(self.sent[-1])
         assert isinstance(opened, Opened)
         assert isinstance(decode_body(opened.body), Reply)

@@ -13,33 +13,15 @@ from swarm.compress.layout import rebuild
 from swarm.errors import RemoteProtocolError
 from swarm.services.job_check import check_manifest, check_plan, check_weights
 from swarm.services.job_files import KeptJob
-from swarm.wire.records.blobs import Blob, TensorBlob
-from swarm.wire.records.manifest import Dataset, Field, Manifest, Optimizer, Schedule
+from swarm.testing.manifests import sample_manifest
+from swarm.wire.records.blobs import Blob
+from swarm.wire.records.manifest import Manifest
 from swarm.wire.records.outcome import Outcome
 from swarm.wire.records.plan import Plan, StagePlan
 from swarm.wire.tensors import TensorHeader
 
 BLOB = Blob(size=4, blocks=("q" * 52,))
-MANIFEST = Manifest(
-    format=1,
-    swarm="a" * 32,
-    name="gpt",
-    created=1.0,
-    graph=BLOB,
-    evaluation=BLOB,
-    tensors=(TensorBlob(name="b", dtype="float32", shape=(1,), blob=BLOB),),
-    state=(("a", "b"),),
-    dataset=Dataset(6, (Field("uint8", (4,), 6, Blob(size=24, blocks=("q" * 52,))),)),
-    held_out=Dataset(2, (Field("uint8", (4,), 2, Blob(size=8, blocks=("q" * 52,))),)),
-    optimizer=Optimizer(kind="sgd", lr=0.1, schedule=Schedule(kind="constant", warmup=0, floor=0.0)),
-    micro_batch_size=2,
-    micro_batches=3,
-    steps=10,
-    seed=0,
-    tokens_per_sample=5,
-    council=("c" * 32,),
-    patience=0.0,
-)
+MANIFEST = sample_manifest()
 STAGE = StagePlan(
     first=0, last=1, evaluation=(), holder="d" * 32, incarnation=1, depth=1, memory=1, seconds=0.5
 )

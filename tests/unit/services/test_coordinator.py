@@ -14,11 +14,11 @@ from swarm.services import coordinator as module
 from swarm.services.coordinator import Coordinator
 from swarm.services.job import Job
 from swarm.services.story import Story
+from swarm.testing.manifests import sample_manifest
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.coordination import Offer, StageReady
 from swarm.wire.messages.jobs import JobFollow, JobNotice, JobProgress
 from swarm.wire.records.blobs import Blob
-from swarm.wire.records.manifest import Dataset, Field, Manifest, Optimizer, Schedule
 
 ME, FOLLOWER, STRANGER = (PeerId(letter * 32) for letter in "mfs")
 JOB = JobId("j" * 52)
@@ -27,26 +27,7 @@ BLOB = Blob(size=24, blocks=("q" * 52,))
 
 
 def job() -> Job:
-    manifest = Manifest(
-        format=1,
-        swarm="s" * 32,
-        name="gpt",
-        created=1.0,
-        graph=BLOB,
-        evaluation=BLOB,
-        tensors=(),
-        state=(),
-        dataset=Dataset(6, (Field("uint8", (4,), 6, BLOB),)),
-        held_out=None,
-        optimizer=Optimizer(kind="sgd", lr=0.1, schedule=Schedule(kind="constant", warmup=0, floor=0.0)),
-        micro_batch_size=2,
-        micro_batches=3,
-        steps=1000,
-        seed=0,
-        tokens_per_sample=1,
-        council=(ME,),
-        patience=0.0,
-    )
+    manifest = sample_manifest(steps=1000, council=(ME,))
     return Job(id=JOB, envelope=b"x", manifest=manifest, author=STRANGER)
 
 
