@@ -30,7 +30,6 @@ from swarm.protocol.session_events import (
     Up,
     Withdraw,
 )
-from swarm.protocol.strikes import Strikes
 from swarm.wire.frames import Buffer, CloseCode
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.hello import Accept, Hello
@@ -55,6 +54,10 @@ class LinkOwner(Protocol):
 
     def handle_answer(self, link: "Link") -> None:
         """The other side has answered a probe."""
+        ...
+
+    def handle_strike(self, link: "Link") -> bool:
+        """The other side did something in vain: returns whether that was once too often."""
         ...
 
     def handle_offer(self, link: "Link", message: Message, size: int) -> str:
@@ -139,8 +142,6 @@ class Link:
         self._channel = channel
         self._session = session
         self._owner = owner
-        self._clock = clock
-        self._strikes = Strikes(now=clock.elapsed())
         self._driver = Driver(channel, session, clock=clock, perform=self._perform, caps=caps)
         self._sendings: dict[int, Sending] = {}
         self._last_key = 0
@@ -189,7 +190,7 @@ class Link:
 
     def charge(self, what: str) -> None:
         """The other side did ``what`` in vain. Raises RemoteProtocolError where it has done so too often."""
-        if self._strikes.add(now=self._clock.elapsed()):
+        if self._owner.handle_strike(self):
             raise RemoteProtocolError(f"once too often, {what}")
 
     def probe(self) -> None:

@@ -6,13 +6,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 import psutil
 
 from swarm.clock import Clock
 from swarm.errors import LinkLostError, MisuseError, RemoteError, RemoteProtocolError, RemoteRefusalError
-from swarm.identity.chain import Member
 from swarm.identity.membership import Identity, TlsFiles
 from swarm.identity.uses import UseLedger
 from swarm.ids import PeerId, short
@@ -21,6 +20,7 @@ from swarm.net.address import Address
 from swarm.net.arbiter import Arbiter
 from swarm.net.dialing import Answers, connect, shake_hands
 from swarm.net.directory import Directory
+from swarm.net.handlers import Handlers
 from swarm.net.handshakes import Handshake, Handshakes
 from swarm.net.link import Link
 from swarm.net.network import Listener, Network
@@ -49,38 +49,6 @@ SHUTDOWN_SECONDS: Final = 1.5
 def _payload_memory() -> int:
     """A quarter of this machine's memory, where that is less than one link alone may announce."""
     return min(MAX_RECEIVE_BUFFER_BYTES, psutil.virtual_memory().total // 4)
-
-
-class Handlers(Protocol):
-    """What the owner of a pool does about its links; to be inherited from.
-
-    All are called synchronously in the event loop, in order. RemoteProtocolError out of any of them ends that
-    link and is charged to the peer; whatever else they raise ends the pool's task group.
-    """
-
-    def on_up(self, link: Link) -> None:
-        """A link is up."""
-        ...
-
-    def on_down(self, link: Link, reason: str) -> None:
-        """A link that was up has ended. ``reason`` has the peer as its subject: ``left: Ctrl+C``."""
-        ...
-
-    def on_message(self, link: Link, message: Message, payload: memoryview) -> None:
-        """A whole message came. ``payload`` belongs to the handler."""
-        ...
-
-    def on_offer(self, link: Link, message: Message, size: int) -> str:
-        """A payload of ``size`` bytes begins: empty to take it, else a sentence for its sender why not.
-
-        Nothing is taken unless somebody asks for it.
-        """
-        unwanted = f"nobody here takes a {type(message).__name__}"
-        link.charge(unwanted)
-        return unwanted
-
-    def on_admitted(self, member: Member) -> None:
-        """The ledger of uses has changed: ``member`` was let in, here or elsewhere. Save it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -382,8 +350,21 @@ class Pool:
             if record.was_up:
                 self._directory.remove(link)
                 self._handlers.on_down(link, str(end))
+            if end.by == "us" and end.code == CloseCode.PROTOCOL.name.lower():
+                self._offended(record.peer, end.sentence)
         finally:
             self._arbiter.remove(link)
+
+    def _offended(self, peer: PeerId, what: str) -> None:
+        now, wall = self._clock.elapsed(), self._clock.wall()
+        ban = self.reception.trust.offend(peer, what, elapsed=now, wall=wall)
+        if ban is not None:
+            self._handlers.on_banned(ban)
+
+    def handle_strike(self, link: Link) -> bool:
+        """It did something in vain: counts for the peer, on whichever link."""
+        now, wall = self._clock.elapsed(), self._clock.wall()
+        return self.reception.trust.strike(self._records[link].peer, elapsed=now, wall=wall)
 
     def handle_offer(self, link: Link, message: Message, size: int) -> str:
         """A payload begins."""

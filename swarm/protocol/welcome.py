@@ -13,6 +13,8 @@ from swarm.identity.revocations import Revocations
 from swarm.identity.rights import Right
 from swarm.identity.uses import UseLedger
 from swarm.ids import PeerId, short
+from swarm.protocol.newcomers import Newcomers, prefix_of
+from swarm.protocol.trust import Trust
 from swarm.wire.messages.hello import (
     OLDEST_VERSION,
     PROTOCOL_VERSION,
@@ -65,6 +67,8 @@ class Reception:
         self.profile = profile
         self.ledger = ledger
         self.revocations = Revocations(identity.authority)
+        self.trust = Trust()
+        self._newcomers = Newcomers()
 
     @property
     def epoch(self) -> Epoch:
@@ -100,7 +104,10 @@ class Reception:
         the code and the sentence of the refusal.
         """
         member = judge_hello(hello, identity=self.identity, revocations=self.revocations, leaf=leaf, now=now)
-        admission, counted = self._admission(member, hello, now)
+        banned = self.trust.sentence(member.peer, wall=now)
+        if banned:
+            raise RemoteRefusalError("banned", banned)
+        admission, counted = self._admission(member, hello, observed, now)
         accept = Accept(
             version=min(hello.newest, PROTOCOL_VERSION),
             observed=observed,
@@ -120,19 +127,29 @@ class Reception:
         self.identity = identity.with_admission(accept.admission)
         return True
 
-    def _admission(self, member: Member, hello: Hello, now: float) -> tuple[bytes, bool]:
+    def _admission(self, member: Member, hello: Hello, observed: str, now: float) -> tuple[bytes, bool]:
         """A new admission for ``member`` where it has none and we may give one, and whether a use counted."""
         if hello.admission:
             return b"", self.ledger.learn(member)
         if self.identity.member.may(Right.ADMIT):
+            if member.public:
+                self._let_in_stranger(observed, now)
             counted = self.ledger.use(member)
             return admit(self.identity, member, now=now), counted
-        if member.uses:
+        if member.uses or member.public:
+            what = "your invite counts its uses" if member.uses else "your invite is for strangers"
             raise RemoteRefusalError(
-                "right-missing",
-                "your invite counts its uses, so a bootstrap node of the swarm has to admit you first",
+                "right-missing", f"{what}, so a bootstrap node of the swarm has to admit you first"
             )
         return b"", False
+
+    def _let_in_stranger(self, observed: str, now: float) -> None:
+        wait = self._newcomers.enter(observed, now=now)
+        if wait:
+            raise RemoteRefusalError(
+                "busy",
+                f"too many have joined from {prefix_of(observed)} lately: try again in {_duration(wait)}",
+            )
 
     def news_for(self, hello: Hello, member: Member) -> RevocationNews | None:
         """What ``member``, who said ``hello``, has to be sent of revocations; None where it knows all."""
@@ -193,8 +210,8 @@ def _check_version(hello: Hello) -> None:
     if hello.newest < OLDEST_VERSION:
         raise RemoteRefusalError(
             "version",
-            f"you have protocol {hello.newest}, this swarm needs {OLDEST_VERSION} or later: "
-            "pip install -U fusion-swarm",
+            f"you have {hello.program} (protocol {hello.newest}), this swarm needs protocol "
+            f"{OLDEST_VERSION} or later: pip install -U fusion-swarm",
         )
     if hello.oldest > PROTOCOL_VERSION:
         raise RemoteRefusalError(

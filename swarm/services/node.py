@@ -23,10 +23,13 @@ from swarm.identity.uses import UseLedger
 from swarm.ids import JobId, PeerId, short
 from swarm.log import get_log
 from swarm.net.address import Address
+from swarm.net.handlers import Handlers
 from swarm.net.link import Link
 from swarm.net.network import Network, SystemNetwork
-from swarm.net.pool import Handlers, Pool, PoolConfig
+from swarm.net.pool import Pool, PoolConfig
+from swarm.protocol.trust import Ban, Trust
 from swarm.services.archive import Archive
+from swarm.services.bans import load_bans, save_bans
 from swarm.services.blocks import BlockExchange
 from swarm.services.boundary import job_boundary, job_of
 from swarm.services.commands import cancel_job, export_job, tell_revocations
@@ -136,6 +139,7 @@ class Node(Handlers):
             handlers=self,
             ledger=self._ledger,
         )
+        self.pool.reception.trust = Trust(load_bans(config.folder))
         self.pool.reception.revocations = Revocations.load(
             config.folder / REVOCATIONS_FILE, authority=identity.authority
         )
@@ -303,7 +307,7 @@ class Node(Handlers):
             except RemoteProtocolError as error:
                 raise LocalError(f"this node broke its own protocol: {error}") from error
 
-    # Links (``swarm.net.pool.Handlers``).
+    # Links (``swarm.net.handlers.Handlers``).
 
     def on_up(self, link: Link) -> None:
         """A link is up."""
@@ -347,6 +351,13 @@ class Node(Handlers):
         """A use of an invite was counted."""
         save = partial(self._ledger.save, self.config.folder / USES_FILE)
         self.tasks.create_task(self._keep("the uses of invites are", save), name="save uses")
+
+    def on_banned(self, ban: Ban) -> None:
+        """A peer broke the protocol once too often."""
+        self.story.tell("refused", f"peer {short(ban.peer)} is banned: {ban.reason}", peer=ban.peer)
+        bans = self.pool.reception.trust.bans(wall=self.clock.wall())
+        save = partial(save_bans, self.config.folder, bans)
+        self.tasks.create_task(self._keep("the bans are", save), name="save bans")
 
     def _dispatch(self, sender: PeerId, message: Message, payload: memoryview) -> None:
         """To the services. What a message of this node's own breaks is the fault of the job it is about."""

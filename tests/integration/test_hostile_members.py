@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from swarm.errors import LinkLostError
+from swarm.errors import LinkLostError, RemoteRefusalError
 from swarm.identity.envelope import CANCELLATION, MANIFEST, OUTCOME, PLAN, Domain, seal
 from swarm.identity.keys import PrivateKey
 from swarm.identity.membership import Identity
@@ -20,7 +20,7 @@ from swarm.identity.rights import CONTRIBUTE_ONLY, Right
 from swarm.net.link import Link
 from swarm.net.pool import Pool, PoolConfig
 from swarm.protocol.pipeline_events import Forward
-from swarm.protocol.strikes import MAX_STRIKES
+from swarm.protocol.trust import MAX_OFFENCES, MAX_STRIKES
 from swarm.schedule.capacity import memory_for_peers
 from swarm.schedule.workload import Workload
 from swarm.services.job import Job
@@ -329,6 +329,27 @@ async def test_refusals_of_what_nobody_sent_end_the_link(
             await mallory.heard.until(lambda heard: bool(heard.downs))
             assert "nobody here takes a FenceRefused" in mallory.heard.downs[0][1]
         scene.untouched()
+
+
+async def test_who_breaks_the_protocol_again_and_again_is_out_over_restarts(
+    cluster: Cluster, tmp_path: Path, make_job: MakeJob
+) -> None:
+    async with cluster:
+        scene = await Scene.set(cluster, make_job())
+        async with Mallory(cluster, tmp_path / "mallory") as mallory:
+            for _ in range(MAX_OFFENCES + 1):
+                assert "without the right to" in await mallory.told(scene.peer, publishes(mallory, scene))
+            scene.untouched()
+            for node in (scene.peer, await again(cluster, scene.peer)):
+                with pytest.raises(RemoteRefusalError, match=r"last thus: .* without the right to") as caught:
+                    await mallory.link(node)
+                assert caught.value.code == "banned"
+            assert await mallory.link(scene.door), "a ban is each node's own"
+
+
+async def again(cluster: Cluster, node: TrainingNode) -> TrainingNode:
+    await cluster.end(node)
+    return await cluster.start_again(node)
 
 
 async def test_a_claim_of_much_memory_is_one_lot_among_the_others(

@@ -88,6 +88,7 @@ RefusalCode = Literal[
     "invite-used-up",
     "bad-certificate",
     "revoked",
+    "banned",
     "version",
     "clock",
     "busy",
@@ -114,5 +115,6 @@ class Refusal(Message, frozen=True, kw_only=True):
     """The hello was not good. The sentence is shown to the person at the other end."""
 
     NUMBER: ClassVar[int] = 3
-    code: RefusalCode
+    code: Annotated[str, Meta(pattern=r"\A[a-z-]{1,32}\Z")]
+    """A :data:`RefusalCode`, or one that a newer program has: the sentence says what it means."""
     sentence: Sentence

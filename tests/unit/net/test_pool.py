@@ -18,11 +18,12 @@ from swarm.identity.chain import Member
 from swarm.identity.keys import PrivateKey
 from swarm.identity.rights import CONTRIBUTE_ONLY
 from swarm.identity.uses import UseLedger
+from swarm.net.handlers import Handlers
 from swarm.net.link import Link
 from swarm.net.memory import MemoryNetwork
-from swarm.net.pool import Handlers, Pool
+from swarm.net.pool import Pool
 from swarm.protocol.session_meters import HEARTBEAT_SECONDS
-from swarm.protocol.strikes import MAX_STRIKES
+from swarm.protocol.trust import MAX_OFFENCES, MAX_STRIKES
 from swarm.testing.clock import ManualClock
 from swarm.testing.loop import run_on_manual_clock
 from swarm.testing.pools import Pools, Recorder
@@ -585,6 +586,27 @@ async def test_who_does_too_much_in_vain_is_dropped(world: World) -> None:
         (reason,) = [reason for _, reason in world.recorders["bob"].downs]
         wrong = "once too often, nobody here takes a BlockReply"
         assert reason == f"says that this peer broke the protocol: {wrong}"
+
+
+@scene
+async def test_calling_again_wipes_out_nothing_and_ends_in_a_ban(world: World) -> None:
+    alice = world.pools.pool(world.network.host("alice"), handlers=Plain())
+    async with alice, world.pool("bob") as bob:
+        heard = world.recorders["bob"]
+        for useless in (MAX_STRIKES + 1, *[100] * MAX_OFFENCES):
+            link = await bob.dial([ALICE])
+            before = len(heard.downs)
+            for number in range(useless):
+                link.post(BlockReply(request=number), b"x")
+            await heard.until(lambda r, before=before: len(r.downs) > before)  # type: ignore[misc]
+        assert {reason for _, reason in heard.downs} == {
+            "says that this peer broke the protocol: once too often, nobody here takes a BlockReply"
+        }
+        with pytest.raises(RemoteRefusalError, match="you broke the protocol again and again") as caught:
+            await bob.dial([ALICE])
+        assert caught.value.code == "banned"
+        async with world.pool("carol") as carol:
+            assert await carol.dial([ALICE])
 
 
 class Plain(Handlers):

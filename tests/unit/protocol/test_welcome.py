@@ -15,6 +15,8 @@ from swarm.identity.membership import Identity
 from swarm.identity.rights import ALL_RIGHTS, CONTRIBUTE_ONLY, Right
 from swarm.identity.uses import UseLedger
 from swarm.ids import peer_id
+from swarm.protocol.newcomers import NEWCOMER_SECONDS, NEWCOMERS_AT_ONCE
+from swarm.protocol.trust import BAN_SECONDS, MAX_OFFENCES
 from swarm.protocol.welcome import Profile, Reception, refusal_code
 from swarm.testing.hellos import NO_CAPABILITIES
 from swarm.wire.messages.hello import PROTOCOL_VERSION, Hello
@@ -84,7 +86,7 @@ def test_a_chain_of_another_swarm_under_our_swarms_id_is_refused() -> None:
     [
         (
             {"oldest": 1, "newest": 1},
-            "you have protocol 1, this swarm needs 2 or later: pip install -U fusion-swarm",
+            "you have test (protocol 1), this swarm needs protocol 2 or later: pip install -U fusion-swarm",
         ),
         (
             {"oldest": 9, "newest": 9},
@@ -203,6 +205,64 @@ def test_one_who_may_not_admit_sends_a_counted_newcomer_to_a_bootstrap_node() ->
     code, sentence = refusal(hello_of(identity(invite(uses=1))))
     assert code == "right-missing"
     assert "a bootstrap node of the swarm has to admit you first" in sentence
+
+
+# Strangers, and whom this peer has had enough of.
+
+PUBLIC = Authority.create("open", public=True, now=NOW)
+
+
+def public_door() -> Reception:
+    return reception(identity(PUBLIC.issue(label="door", rights=ALL_RIGHTS, now=NOW)))
+
+
+def let_in(door: Reception, who: Identity, *, observed: str, now: float = NOW) -> bytes:
+    return door.judge(
+        hello_of(who, door, now=now), leaf=who.leaf, observed=observed, now=now
+    ).accept.admission
+
+
+def test_strangers_join_a_public_swarm_no_faster_than_their_prefix_may() -> None:
+    by, door = PUBLIC.issue(label="", now=NOW), public_door()
+    for number in range(NEWCOMERS_AT_ONCE):
+        assert let_in(door, identity(by), observed=f"192.0.2.{number}:7423")
+    with pytest.raises(RemoteRefusalError) as caught:
+        let_in(door, identity(by), observed="192.0.2.200:7423")
+    assert caught.value.code == "busy"
+    assert str(caught.value) == "too many have joined from 192.0.2.0/24 lately: try again in 5 min"
+    assert let_in(door, identity(by), observed="198.51.100.1:7423")
+    assert let_in(door, identity(by), observed="192.0.2.200:7423", now=NOW + NEWCOMER_SECONDS)
+    assert let_in(door, identity(PUBLIC.issue(label="Ann", now=NOW)), observed="192.0.2.200:7423")
+
+
+def test_who_was_admitted_comes_and_goes_without_being_counted() -> None:
+    by, door = PUBLIC.issue(label="", now=NOW), public_door()
+    member = identity(by)
+    member = member.with_admission(let_in(door, member, observed="192.0.2.1:1"))
+    for _ in range(3 * NEWCOMERS_AT_ONCE):
+        let_in(door, member, observed="192.0.2.1:1")
+
+
+def test_a_stranger_gets_past_no_door_by_going_to_a_peer_first() -> None:
+    by = PUBLIC.issue(label="", now=NOW)
+    code, sentence = refusal(hello_of(identity(by)), to=reception(identity(by)))
+    assert code == "right-missing"
+    assert sentence == "your invite is for strangers, so a bootstrap node of the swarm has to admit you first"
+
+
+def test_who_is_banned_is_told_why_and_until_when() -> None:
+    host, newcomer = reception(identity()), identity()
+    for _ in range(MAX_OFFENCES + 1):
+        ban = host.trust.offend(newcomer.peer, "it lied", elapsed=0.0, wall=NOW)
+    assert ban is not None
+    code, sentence = refusal(hello_of(newcomer, host), to=host)
+    assert code == "banned"
+    assert sentence == (
+        "you broke the protocol again and again, last thus: it lied; pip install -U fusion-swarm, and come "
+        "back after 2027-01-15 14:00 UTC"
+    )
+    later = NOW + BAN_SECONDS
+    host.judge(hello_of(newcomer, host, now=later), leaf=newcomer.leaf, observed="", now=later)
 
 
 def test_a_newcomer_takes_its_admission_once_and_only_a_real_one() -> None:

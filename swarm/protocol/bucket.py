@@ -1,0 +1,31 @@
+"""A leaky bucket: how much may happen at a stretch (Turner, IEEE Communications Magazine 24 (10), 1986)."""
+
+
+class Bucket:
+    """Holds ``most`` at a stretch, and loses ``a_second`` each second. Times are seconds of one clock."""
+
+    __slots__ = ("_a_second", "_level", "_most", "_since")
+
+    def __init__(self, *, most: float, a_second: float, now: float) -> None:
+        self._most = most
+        self._a_second = a_second
+        self._level = 0.0
+        self._since = now
+
+    def add(self, *, now: float) -> bool:
+        """One more, if there is room for it; returns whether that was too many."""
+        self._leak(now)
+        if self._level + 1.0 > self._most:
+            return True
+        self._level += 1.0
+        return False
+
+    def wait(self, *, now: float) -> float:
+        """Seconds until there is room for one more."""
+        self._leak(now)
+        return max(self._level + 1.0 - self._most, 0.0) / self._a_second
+
+    def _leak(self, now: float) -> None:
+        """A clock that was set back takes nothing out."""
+        self._level = max(self._level - max(now - self._since, 0.0) * self._a_second, 0.0)
+        self._since = now
