@@ -224,6 +224,13 @@ class ExportOptions(NodeOptions):
             show_default=False,
         ),
     ]
+    only_trained: Annotated[
+        bool,
+        typer.Option(
+            "--only-trained",
+            help="Leave out what training did not change, as the frozen part of a model under adapters.",
+        ),
+    ] = False
     json: JsonOption = False
 
 

@@ -35,7 +35,7 @@ from swarm.services.home import Home, Running, running_nodes
 from swarm.services.node import Node, NodeConfig
 from swarm.services.status.client import StatusClient
 from swarm.services.status.document import JobStatus, StatusDocument
-from swarm.services.status.source import CancelReport, ExportReport
+from swarm.services.status.source import CancelReport, ExportReport, Selection
 
 ANY_PORT: Final = Address("", 0)
 """A command's own node takes whatever port is free: others need not find it."""
@@ -55,7 +55,7 @@ class _Swarm(Protocol):
 
     async def cancel(self, job: str) -> CancelReport: ...
 
-    async def export(self, job: str, path: Path) -> ExportReport: ...
+    async def export(self, job: str, path: Path, selection: Selection) -> ExportReport: ...
 
 
 def jobs(options: JobsOptions) -> None:
@@ -86,7 +86,8 @@ def export(options: ExportOptions) -> None:
     """Write a job's weights to a file."""
     require_training_part()
     path = writable_file(options.output)
-    report = _with_swarm(options, lambda swarm: swarm.export(options.job, path))
+    selection = Selection(only_trained=options.only_trained)
+    report = _with_swarm(options, lambda swarm: swarm.export(options.job, path, selection))
     if options.json:
         print_json(msgspec.to_builtins(report))
     else:
@@ -161,8 +162,8 @@ class _Near:
     async def cancel(self, job: str) -> CancelReport:
         return await self._client.cancel(job)
 
-    async def export(self, job: str, path: Path) -> ExportReport:
-        return await self._client.export(job, path)
+    async def export(self, job: str, path: Path, selection: Selection) -> ExportReport:
+        return await self._client.export(job, path, selection)
 
 
 class _Own:
@@ -177,8 +178,8 @@ class _Own:
     async def cancel(self, job: str) -> CancelReport:
         return await self._node.cancel(job)
 
-    async def export(self, job: str, path: Path) -> ExportReport:
-        return await self._node.export(job, path)
+    async def export(self, job: str, path: Path, selection: Selection) -> ExportReport:
+        return await self._node.export(job, path, selection)
 
 
 def _table(jobs: tuple[JobStatus, ...]) -> Table:

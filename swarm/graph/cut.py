@@ -84,6 +84,12 @@ def trained_uses(graph: Graph) -> dict[ValueId, tuple[OperatorIndex, ...]]:
     return {value: operators for value, operators in uses.items() if operators}
 
 
+def changing_tensors(graph: Graph) -> frozenset[str]:
+    """The names of the parameters that training changes, and of the buffers that the model does."""
+    values = (*trained_uses(graph), *(update.buffer for update in graph.updates))
+    return frozenset(graph.values[value].name for value in values)
+
+
 def is_trained(graph: Graph, index: OperatorIndex) -> bool:
     """Whether a gradient flows back through an operator."""
     return any(value >= 0 and graph.values[value].differentiable for value in graph.operators[index].outputs)

@@ -31,7 +31,7 @@ from swarm.wire.records.manifest import Optimizer
 
 def optimizer_copies(optimizer: Optimizer) -> int:
     """Tensors of a parameter's size that the optimizer keeps beside it."""
-    if optimizer.kind == "adamw":
+    if optimizer.kind in {"adam", "adamw"}:
         return 2
     return 1 if optimizer.momentum > 0 else 0
 

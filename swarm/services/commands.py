@@ -12,7 +12,7 @@ from swarm.services.job import Job
 from swarm.services.job_blocks import JobBlocks
 from swarm.services.jobs import Jobs
 from swarm.services.revoked import Revoked
-from swarm.services.status.source import CancelReport, ExportReport, RevocationReport
+from swarm.services.status.source import CancelReport, ExportReport, RevocationReport, Selection
 
 LISTEN_SECONDS: Final = 3.0
 """How long a command waits for the swarm to tell it of a job."""
@@ -41,8 +41,10 @@ def tell_revocations(revoked: Revoked, lists: tuple[bytes, ...], epoch_key: byte
         raise MisuseError(str(error)) from None
 
 
-async def export_job(jobs: Jobs, blocks: JobBlocks, prefix: str, path: Path) -> ExportReport:
-    """Write a job's trained weights.
+async def export_job(
+    jobs: Jobs, blocks: JobBlocks, prefix: str, path: Path, selection: Selection
+) -> ExportReport:
+    """Write a job's trained weights, those that ``selection`` says.
 
     Raises MisuseError where there is no such job, FailureError where it has none yet, they cannot be had, or
     the file cannot be written.
@@ -53,7 +55,7 @@ async def export_job(jobs: Jobs, blocks: JobBlocks, prefix: str, path: Path) -> 
             f"job {short(found.id)} has no trained weights: it is {found.state}, "
             f"step {found.step} of {found.manifest.steps}"
         )
-    return await export_weights(found, blocks, path)
+    return await export_weights(found, blocks, path, selection)
 
 
 async def find_job(jobs: Jobs, prefix: str) -> Job:

@@ -9,13 +9,15 @@ from swarm.errors import FailureError
 from swarm.ids import Digest
 from swarm.services.job import Job
 from swarm.services.job_blocks import JobBlocks
-from swarm.services.status.source import ExportReport
+from swarm.services.status.source import ExportReport, Selection
 
 NO_TORCH = 'this node has no torch, and cannot write weights: pip install "fusion-swarm[peer]"'
 
 
-async def export_weights(job: Job, blocks: JobBlocks, path: Path) -> ExportReport:
+async def export_weights(job: Job, blocks: JobBlocks, path: Path, selection: Selection) -> ExportReport:
     """Write the trained tensors of ``job`` to ``path`` under the keys of the author's ``state_dict()``.
+
+    ``selection`` says which of them.
 
     Raises FailureError where blocks cannot be had, where the file cannot be written, or without torch.
     """
@@ -24,10 +26,12 @@ async def export_weights(job: Job, blocks: JobBlocks, path: Path) -> ExportRepor
     except ImportError:
         raise FailureError(NO_TORCH) from None
     tensors = {tensor.name: tensor for tensor in job.weights}
-    missing = [key for key, name in job.manifest.state if name not in tensors]
+    frozen = set(job.manifest.frozen) if selection.only_trained else set()
+    state = [(key, name) for key, name in job.manifest.state if name not in frozen]
+    missing = [key for key, name in state if name not in tensors]
     if missing:
         raise FailureError(f"the trained weights lack {missing[0]}: export from a peer of a newer version")
-    wanted = [tensors[name] for name in dict.fromkeys(name for _, name in job.manifest.state)]
+    wanted = [tensors[name] for name in dict.fromkeys(name for _, name in state)]
     await blocks.fetch(job, [tensor.blob for tensor in wanted])
     store = blocks.exchange.store
     arrays = {}
@@ -38,5 +42,5 @@ async def export_weights(job: Job, blocks: JobBlocks, path: Path) -> ExportRepor
         )
         arrays[tensor.name] = (array, tensor.dtype)
     loop = asyncio.get_running_loop()
-    size = await loop.run_in_executor(None, write_weights, path, job.manifest.state, arrays)
-    return ExportReport(job=job.id, path=str(path), tensors=len(job.manifest.state), bytes=size)
+    size = await loop.run_in_executor(None, write_weights, path, state, arrays)
+    return ExportReport(job=job.id, path=str(path), tensors=len(state), bytes=size)

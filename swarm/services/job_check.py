@@ -11,8 +11,8 @@ from typing import Final
 from swarm.data.dataset import check_dataset
 from swarm.data.tensors import check_tensor
 from swarm.errors import LocalError, RemoteProtocolError
-from swarm.graph.cut import cut
-from swarm.graph.dag import Graph
+from swarm.graph.cut import changing_tensors, cut
+from swarm.graph.dag import TENSOR_KINDS, Graph
 from swarm.graph.stage import Stage
 from swarm.schedule.cost import graph_costs
 from swarm.schedule.memory import MemoryModel
@@ -45,6 +45,8 @@ def check_manifest(manifest: Manifest) -> None:
     _demand(len(keys) == len(manifest.state), "its state_dict has a key twice")
     unknown = [name for _, name in manifest.state if name not in names]
     _demand(not unknown, f"its state_dict has {unknown[0][:_SHOWN] if unknown else ''}, which is no tensor")
+    stray = set(manifest.frozen) - {name for _, name in manifest.state}
+    _demand(not stray, f"{min(stray, default='')[:_SHOWN]} is frozen, and not in its state_dict")
 
 
 def check_graphs(manifest: Manifest, train: Graph, evaluate: Graph) -> None:
@@ -60,9 +62,11 @@ def check_graphs(manifest: Manifest, train: Graph, evaluate: Graph) -> None:
             inputs == fields, f"its samples are {_shown(fields)}, and its {mode} graph takes {_shown(inputs)}"
         )
         for value in graph.values:
-            if value.kind in {"parameter", "buffer", "constant"}:
+            if value.kind in TENSOR_KINDS:
                 known = tensors.get(value.name) == (value.spec.dtype, value.spec.shape)
                 _demand(known, f"it has no tensor {value.name[:_SHOWN]} of the {mode} graph's type and shape")
+    changed = changing_tensors(train) & set(manifest.frozen)
+    _demand(not changed, f"{min(changed, default='')[:_SHOWN]} is frozen, and training changes it")
 
 
 def check_weights(weights: Sequence[TensorBlob], manifest: Manifest) -> None:
@@ -113,7 +117,7 @@ def _check_blob(blob: Blob) -> None:
 
 def _check_optimizer(optimizer: Optimizer) -> None:
     """The bounds of torch's optimizers, which ``swarm.train.optimizer`` holds authors to."""
-    if optimizer.kind == "adamw":
+    if optimizer.kind in {"adam", "adamw"}:
         _demand(max(optimizer.betas) < 1.0, "betas must be below 1")
     elif optimizer.nesterov:
         sound = optimizer.momentum > 0 and optimizer.dampening == 0

@@ -44,7 +44,7 @@ from swarm.services.renewal import keep_renewed
 from swarm.services.revoked import REVOCATIONS_FILE, Revoked
 from swarm.services.soft_state import SoftState
 from swarm.services.status.document import StatusDocument
-from swarm.services.status.source import CancelReport, ExportReport, RevocationReport
+from swarm.services.status.source import WHOLE, CancelReport, ExportReport, RevocationReport, Selection
 from swarm.services.story import Story
 from swarm.services.version import program_version
 from swarm.wire.messages.base import Message
@@ -258,9 +258,9 @@ class Node(Handlers):
         """Wait; raises RemoteRefusalError once this peer is known to be revoked."""
         await self.revoked.until_revoked()
 
-    async def export(self, job: str, path: Path) -> ExportReport:
+    async def export(self, job: str, path: Path, selection: Selection = WHOLE) -> ExportReport:
         """Write a job's trained weights; see ``swarm.services.commands``."""
-        return await export_job(self.jobs, self.blocks, job, path)
+        return await export_job(self.jobs, self.blocks, job, path, selection)
 
     # The node as its services see it (``swarm.services.context.Context``).
 

@@ -19,7 +19,7 @@ from swarm.services.status.document import (
     SwarmStatus,
     WaitingStatus,
 )
-from swarm.services.status.source import CancelReport, ExportReport, RevocationReport
+from swarm.services.status.source import WHOLE, CancelReport, ExportReport, RevocationReport, Selection
 
 MOMENT = 1_700_000_000.0
 """The wall time around which everything in the sample happens."""
@@ -144,12 +144,12 @@ class SampleSource:
         self.commands.append(("cancel", job))
         return CancelReport(job=JOB)
 
-    async def export(self, job: str, path: Path) -> ExportReport:
+    async def export(self, job: str, path: Path, selection: Selection = WHOLE) -> ExportReport:
         """Note it, and fail where ``path`` is in a missing folder."""
         self._find(job)
         if not path.parent.is_dir():
             raise FailureError(f"{path} cannot be written: no such folder")
-        self.commands.append(("export", job))
+        self.commands.append(("export only trained" if selection.only_trained else "export", job))
         return ExportReport(job=JOB, path=str(path), tensors=3, bytes=1000)
 
     async def revoke(self, lists: tuple[bytes, ...], epoch_key: bytes) -> RevocationReport:

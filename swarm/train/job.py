@@ -10,10 +10,12 @@ from msgspec import Struct
 from torch import nn
 
 from swarm.errors import MisuseError
+from swarm.graph.cut import changing_tensors, trained_uses
 from swarm.graph.dag import Graph
 from swarm.train.authored import run_file
 from swarm.train.capture import Loss, capture
-from swarm.train.optimizer import SGD, AdamW, Optimizer
+from swarm.train.groups import check_used
+from swarm.train.optimizer import SGD, Adam, AdamW, Optimizer
 from swarm.train.samples import Samples, first_samples, prepare_samples, sample_count
 from swarm.wire.limits import MAX_MICRO_BATCHES, MAX_STEPS
 
@@ -82,10 +84,10 @@ class TrainingJob:
             raise MisuseError(
                 f"the loss is of type {_kind(self.loss)}, and must be a function of (outputs, target)"
             )
-        if not isinstance(self.optimizer, SGD | AdamW):
+        if not isinstance(self.optimizer, SGD | Adam | AdamW):
             raise MisuseError(
-                f"the optimizer is of type {_kind(self.optimizer)}, and must be SGD(...) or AdamW(...) of "
-                "swarm.train.optimizer"
+                f"the optimizer is of type {_kind(self.optimizer)}, and must be SGD(...), Adam(...) or "
+                "AdamW(...) of swarm.train.optimizer"
             )
         _check_name(self.name)
 
@@ -102,16 +104,23 @@ class CapturedJob(Struct, frozen=True, kw_only=True):
     tensors: Mapping[str, torch.Tensor]
     state_dict: Mapping[str, str]
 
+    def frozen(self) -> tuple[str, ...]:
+        """The tensors of the ``state_dict`` that training leaves as they are, by name."""
+        changing = changing_tensors(self.train)
+        return tuple(name for name in dict.fromkeys(self.state_dict.values()) if name not in changing)
+
 
 def capture_job(job: TrainingJob) -> CapturedJob:
     """The training and evaluation graphs of ``job`` for its micro-batch size; its model is left as it was.
 
     Raises CaptureError where the model cannot become a graph, MisuseError where example inputs or samples
-    are not of the kind that they have to be.
+    are not of the kind that they have to be, or a parameter group has no parameter.
     """
     fields = _micro_batch(job)
     _check_held_out(job, fields)
     train = capture(job.model, fields, loss=job.loss, mode="train")
+    trained = [train.graph.values[parameter] for parameter in trained_uses(train.graph)]
+    check_used(job.optimizer.groups, [(value.name, len(value.spec.shape)) for value in trained])
     evaluate = capture(job.model, fields, loss=job.loss, mode="evaluate")
     return CapturedJob(
         train=train.graph,

@@ -5,7 +5,8 @@ come from ``Tensor.backward``, updates, schedules and clipping from ``torch.opti
 """
 
 import copy
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,8 +17,19 @@ from torch.optim import lr_scheduler
 
 from swarm.errors import MisuseError
 from swarm.train.capture import Loss, set_mode
+from swarm.train.capture.state import LOSS_TENSORS
 from swarm.train.job import TrainingJob
-from swarm.train.optimizer import SGD, Constant, Linear, Optimizer
+from swarm.train.optimizer import (
+    SGD,
+    Adam,
+    Constant,
+    Cosine,
+    Group,
+    InverseSqrt,
+    Linear,
+    Optimizer,
+    Step,
+)
 from swarm.train.samples import Array
 
 Batches = Callable[[int, int], NDArray[np.int64]]
@@ -46,8 +58,9 @@ def train_eagerly(job: TrainingJob, samples: Sequence[Array], *, batches: Batche
     except (RuntimeError, TypeError) as error:
         raise MisuseError(f"the model cannot be copied, which --verify needs: {error}") from error
     set_mode(module, "train")
-    parameters = [parameter for parameter in _parameters(module, loss) if parameter.requires_grad]
-    optimizer = _optimizer(job.optimizer, parameters)
+    named = {name: tensor for name, tensor in _parameters(module, loss).items() if tensor.requires_grad}
+    parameters = list(named.values())
+    optimizer = _optimizer(job.optimizer, named)
     scheduler = _scheduler(job.optimizer, optimizer, job.steps)
     losses = []
     for step in range(job.steps):
@@ -88,9 +101,13 @@ def held_out_loss(
     return total / count
 
 
-def _parameters(module: nn.Module, loss: Loss | None) -> list[nn.Parameter]:
-    own = list(module.parameters())
-    return own + [p for p in (loss.parameters() if isinstance(loss, nn.Module) else ()) if p not in set(own)]
+def _parameters(module: nn.Module, loss: Loss | None) -> dict[str, nn.Parameter]:
+    """The parameters of the model and its loss by name, each once."""
+    found = dict(module.named_parameters())
+    own = set(found.values())
+    if isinstance(loss, nn.Module):
+        found |= {f"{LOSS_TENSORS}{name}": p for name, p in loss.named_parameters() if p not in own}
+    return found
 
 
 def _loss(
@@ -107,31 +124,47 @@ def _loss(
     return value
 
 
-def _optimizer(chosen: Optimizer, parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
+def _optimizer(chosen: Optimizer, named: Mapping[str, nn.Parameter]) -> torch.optim.Optimizer:
+    groups = []
+    for name, parameter in named.items():
+        own = next((group for group in chosen.groups if group.fits(name, parameter.dim())), Group())
+        decay = chosen.weight_decay if own.weight_decay is None else own.weight_decay
+        groups.append({"params": [parameter], "lr": chosen.lr * own.lr_scale, "weight_decay": decay})
     if isinstance(chosen, SGD):
         return torch.optim.SGD(
-            parameters,
+            groups,
             lr=chosen.lr,
             momentum=chosen.momentum,
             dampening=chosen.dampening,
-            weight_decay=chosen.weight_decay,
             nesterov=chosen.nesterov,
         )
-    return torch.optim.AdamW(
-        parameters, lr=chosen.lr, betas=chosen.betas, eps=chosen.eps, weight_decay=chosen.weight_decay
-    )
+    kind = torch.optim.Adam if isinstance(chosen, Adam) else torch.optim.AdamW
+    return kind(groups, lr=chosen.lr, betas=chosen.betas, eps=chosen.eps)
 
 
 def _scheduler(chosen: Optimizer, optimizer: torch.optim.Optimizer, steps: int) -> lr_scheduler.LRScheduler:
     schedule = chosen.schedule
     rest = max(steps - schedule.warmup, 1)
     main: lr_scheduler.LRScheduler
-    if isinstance(schedule, Constant):
-        main = lr_scheduler.ConstantLR(optimizer, factor=1.0, total_iters=0)
-    elif isinstance(schedule, Linear):
-        main = lr_scheduler.LinearLR(optimizer, 1.0, schedule.floor, total_iters=rest)
-    else:
-        main = lr_scheduler.CosineAnnealingLR(optimizer, T_max=rest, eta_min=chosen.lr * schedule.floor)
+    match schedule:
+        case Constant():
+            main = lr_scheduler.ConstantLR(optimizer, factor=1.0, total_iters=0)
+        case Linear():
+            main = lr_scheduler.LinearLR(optimizer, 1.0, schedule.floor, total_iters=rest)
+        case Cosine():
+            main = lr_scheduler.LambdaLR(
+                optimizer,
+                lambda done: (
+                    schedule.floor + (1 - schedule.floor) * (1 + math.cos(math.pi * done / rest)) / 2
+                ),
+            )
+        case Step():
+            main = lr_scheduler.StepLR(optimizer, step_size=schedule.every, gamma=schedule.factor)
+        case InverseSqrt():
+            start = max(schedule.warmup, 1)
+            main = lr_scheduler.LambdaLR(
+                optimizer, lambda done: math.sqrt(start / (schedule.warmup + done + 1))
+            )
     if schedule.warmup < 2:
         return main
     rise = lr_scheduler.LinearLR(optimizer, 1.0 / schedule.warmup, 1.0, total_iters=schedule.warmup - 1)

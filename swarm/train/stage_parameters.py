@@ -57,7 +57,7 @@ class Parameters:
         self._uses = {
             use.value: uses[use.value] for use in stage.parameters if use.owned and use.value in uses
         }
-        owned = [self.tensors[parameter] for parameter in self._uses]
+        owned = [(graph.values[parameter].name, self.tensors[parameter]) for parameter in self._uses]
         self._optimizer = build(optimizer, owned) if owned else None
 
     # During a step.

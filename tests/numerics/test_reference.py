@@ -14,10 +14,23 @@ from torch.nn import functional
 
 from swarm.data.sampler import held_out_batches, held_out_indices, indices
 from swarm.errors import MisuseError
-from swarm.graph.cut import legal_bounds
+from swarm.graph.cut import legal_bounds, trained_uses
 from swarm.train.job import CapturedJob, TrainingJob, capture_job, load_job, prepare_samples
 from swarm.train.lockstep import LockstepJob, LockstepRun, run_lockstep
-from swarm.train.optimizer import SGD, AdamW, Constant, Cosine, Linear, Optimizer, to_manifest
+from swarm.train.optimizer import (
+    NO_DECAY,
+    SGD,
+    Adam,
+    AdamW,
+    Constant,
+    Cosine,
+    Group,
+    InverseSqrt,
+    Linear,
+    Optimizer,
+    Step,
+    to_manifest,
+)
 from swarm.train.reference import EagerRun, held_out_loss, train_eagerly
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -42,11 +55,11 @@ def eagerly(job: TrainingJob) -> EagerRun:
     return train_eagerly(job, samples, batches=sampler(job, len(samples[0])))
 
 
-def in_stages(captured: CapturedJob, job: TrainingJob, stages: int = 1) -> LockstepRun:
-    """The job by our own executor, cut into ``stages`` of about as many operators each."""
+def lockstep_job(captured: CapturedJob, job: TrainingJob) -> LockstepJob:
+    """The job for our own executor."""
     samples, held_out = prepare_samples(job.dataset), prepare_samples(job.held_out or job.dataset)
     batches = sampler(job, len(samples[0]))
-    lockstep = LockstepJob(
+    return LockstepJob(
         graph=captured.train,
         evaluation=captured.evaluate,
         tensors=captured.tensors,
@@ -64,11 +77,15 @@ def in_stages(captured: CapturedJob, job: TrainingJob, stages: int = 1) -> Locks
         },
         held_out_batches=held_out_batches(len(held_out[0]), job.micro_batch_size),
     )
+
+
+def in_stages(captured: CapturedJob, job: TrainingJob, stages: int = 1) -> LockstepRun:
+    """The job by our own executor, cut into ``stages`` of about as many operators each."""
     legal = [position for position, allowed in enumerate(legal_bounds(captured.train)) if allowed]
     bounds = [legal[len(legal) * stage // stages] for stage in range(stages)] + [
         len(captured.train.operators)
     ]
-    return run_lockstep(lockstep, torch.device("cpu"), bounds)
+    return run_lockstep(lockstep_job(captured, job), torch.device("cpu"), bounds)
 
 
 def by_key(captured: CapturedJob, run: LockstepRun) -> dict[str, torch.Tensor]:
@@ -146,6 +163,20 @@ JOBS: dict[str, Callable[[], TrainingJob]] = {
         SGD(lr=0.1, momentum=0.9, nesterov=True, schedule=Constant(warmup=3), clip_norm=0.2)
     ),
     "adamw, clipped": lambda: small_job(AdamW(lr=0.01, schedule=Cosine(warmup=2), clip_norm=0.1)),
+    "adam": lambda: small_job(Adam(lr=0.01, weight_decay=0.1, schedule=InverseSqrt(warmup=3))),
+    "groups": lambda: small_job(
+        SGD(
+            lr=0.1,
+            momentum=0.9,
+            weight_decay=0.2,
+            schedule=Step(every=2, factor=0.5, warmup=2),
+            groups=(NO_DECAY, Group(names=("head.*", "(loss).*"), weight_decay=0.5, lr_scale=0.3)),
+        ),
+        loss=LearnedLoss(),
+    ),
+    "groups under a cosine": lambda: small_job(
+        AdamW(lr=0.01, schedule=Cosine(warmup=2, floor=0.2), groups=(NO_DECAY, Group(lr_scale=0.5)))
+    ),
     "learned loss": lambda: small_job(AdamW(lr=0.01), loss=LearnedLoss()),
 }
 
@@ -166,6 +197,22 @@ def test_our_executor_agrees_with_pytorch_at_every_step(name: str) -> None:
     held_out = prepare_samples(job.held_out or job.dataset)
     expected_held_out = held_out_loss(eager.module, eager.loss, held_out, job.micro_batch_size)
     assert ours.held_out == pytest.approx(expected_held_out, rel=1e-5)
+
+
+def test_frozen_parameters_keep_their_bits_and_get_no_gradient() -> None:
+    job = small_job(AdamW(lr=0.01))
+    captured = capture_job(job)
+    tensors = by_key(captured, in_stages(captured, job, 3))
+    frozen = {key for key, tensor in job.model.named_parameters() if not tensor.requires_grad}
+    assert frozen == {"frozen.weight", "frozen.bias"}
+    assert all(torch.equal(tensors[key], job.model.state_dict()[key]) for key in frozen)
+    assert not frozen & {captured.train.values[value].name for value in trained_uses(captured.train)}
+
+
+def test_a_group_without_a_parameter_is_refused_when_the_job_is_captured() -> None:
+    groups = (NO_DECAY, Group(names=("frozen.*",), weight_decay=0.0))
+    with pytest.raises(MisuseError, match=r"Group\(names=\('frozen\.\*',\).* has no trained parameter"):
+        capture_job(small_job(AdamW(lr=0.01, groups=groups)))
 
 
 def test_trained_tensors_load_into_the_authors_module() -> None:

@@ -9,7 +9,7 @@ import msgspec
 from swarm.errors import FailureError, LocalError, MisuseError
 from swarm.services.status.document import StatusDocument
 from swarm.services.status.openapi import CancelRequest, ErrorReply, ExportRequest, RevocationRequest
-from swarm.services.status.source import CancelReport, ExportReport, RevocationReport
+from swarm.services.status.source import WHOLE, CancelReport, ExportReport, RevocationReport, Selection
 
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 15.0
@@ -50,13 +50,13 @@ class StatusClient:
         """End a job; raises MisuseError where the prefix fits none, or several."""
         return await self._command("cancel", CancelRequest(job=job), CancelReport, ANSWER_SECONDS)
 
-    async def export(self, job: str, path: Path) -> ExportReport:
+    async def export(self, job: str, path: Path, selection: Selection = WHOLE) -> ExportReport:
         """Let the node write a job's weights; raises like ``cancel``.
 
         There is no deadline: fetching a large model takes hours on a slow line, the node has deadlines of its
         own for that, and it is on this machine, so that its end is noticed at once.
         """
-        request = ExportRequest(job=job, path=str(path))
+        request = ExportRequest(job=job, path=str(path), selection=selection)
         return await self._command("export", request, ExportReport, None)
 
     async def revoke(self, lists: tuple[bytes, ...], epoch_key: bytes) -> RevocationReport:

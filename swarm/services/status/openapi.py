@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from swarm.services.status.document import StatusDocument
-from swarm.services.status.source import CancelReport, ExportReport, RevocationReport
+from swarm.services.status.source import WHOLE, CancelReport, ExportReport, RevocationReport, Selection
 
 
 class CancelRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -19,6 +19,7 @@ class ExportRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     job: str
     path: str
+    selection: Selection = WHOLE
 
 
 class RevocationRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -161,7 +161,7 @@ class StatusServer:
             path = Path(body.path)
             if not path.is_absolute():
                 raise MisuseError(f"the path {body.path} is not absolute")
-            return await self._source.export(body.job, path)
+            return await self._source.export(body.job, path, body.selection)
 
         return await _command(request, ExportRequest, export)
 

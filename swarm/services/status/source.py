@@ -1,7 +1,7 @@
 """What the status endpoint asks of the node behind it."""
 
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
 
@@ -32,6 +32,16 @@ class ExportReport(Struct, frozen=True, kw_only=True):
     bytes: int
 
 
+class Selection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which tensors of the author's ``state_dict()`` are written."""
+
+    only_trained: bool = False
+    """Only what training changes: the adapters of a frozen model, for example."""
+
+
+WHOLE: Final = Selection()
+
+
 class StatusSource(Protocol):
     """A node, seen from its status endpoint.
 
@@ -51,6 +61,6 @@ class StatusSource(Protocol):
         """Tell the swarm of revocation lists, and the DHT key of the newest."""
         ...
 
-    async def export(self, job: str, path: Path) -> ExportReport:
+    async def export(self, job: str, path: Path, selection: Selection = WHOLE) -> ExportReport:
         """Write the trained weights to ``path`` as safetensors."""
         ...

@@ -145,4 +145,5 @@ class Author(Service):
             tokens_per_sample=int(np.prod(prepared.samples[-1].shape[1:], dtype=np.int64)) or 1,
             council=(coordinator,),
             patience=patience,
+            frozen=captured.frozen(),
         )

@@ -13,17 +13,35 @@ from swarm.wire.text import Name
 
 
 class Schedule(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
-    """Learning-rate factor by step: linear warm-up over ``warmup`` steps, then ``kind`` down to ``floor``."""
+    """Learning-rate factor by step: linear warm-up over ``warmup`` steps, then ``kind`` down to ``floor``.
 
-    kind: Literal["constant", "linear", "cosine"]
+    ``step`` multiplies by ``factor`` after each ``every`` steps; those two are at their defaults elsewhere.
+    """
+
+    kind: Literal["constant", "linear", "cosine", "step", "inverse_sqrt"]
     warmup: Annotated[int, Meta(ge=0, le=MAX_STEPS)]
     floor: Fraction
+    every: Annotated[int, Meta(ge=1, le=MAX_STEPS)] = 1
+    factor: Fraction = 1.0
+
+
+class Group(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
+    """Settings for trained parameters of at most so many dimensions whose name fits a shell pattern.
+
+    The first group that fits counts.
+    """
+
+    names: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=16)]
+    most_dimensions: Annotated[int, Meta(ge=0, le=64)]
+    weight_decay: Positive | None
+    """In place of the optimizer's."""
+    lr_scale: Positive
 
 
 class Optimizer(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
     """The optimizer with torch's meaning of each field; those of the other kind are at their defaults."""
 
-    kind: Literal["sgd", "adamw"]
+    kind: Literal["sgd", "adam", "adamw"]
     lr: Positive
     schedule: Schedule
     weight_decay: Positive = 0.0
@@ -34,6 +52,7 @@ class Optimizer(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
     eps: Positive = 1e-8
     clip_norm: Positive = 0.0
     """Largest global gradient norm; 0 does not clip."""
+    groups: Annotated[tuple[Group, ...], Meta(max_length=16)] = ()
 
 
 class Field(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -85,6 +104,8 @@ class Manifest(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
     """The peers that coordinate the job; the first one does, until there is a council."""
     patience: Annotated[float, Meta(ge=0, le=1e9)]
     """Seconds that the job waits for enough peers before it fails; 0 waits for ever."""
+    frozen: Annotated[tuple[Name, ...], Meta(max_length=100_000)] = ()
+    """Tensors in ``state`` that training leaves as they are, by name."""
 
 
 class Cancellation(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):

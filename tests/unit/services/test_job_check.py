@@ -132,6 +132,7 @@ def test_a_job_whose_parts_fit_passes() -> None:
         ({"tensors": (replace(WEIGHT, shape=(7,)),)}, "not what its shape calls for"),
         ({"state": (("w", "w"), ("w", "w"))}, "a key twice"),
         ({"state": (("a", "b"),)}, "its state_dict has b, which is no tensor"),
+        ({"frozen": ("v",)}, "v is frozen, and not in its state_dict"),
         ({"graph": Blob(size=4, blocks=())}, "4 bytes cannot be in 0 blocks"),
         ({"graph": Blob(size=1, blocks=(NAME, NAME))}, "1 bytes cannot be in 2 blocks"),
         ({"evaluation": Blob(size=MAX_BLOCK_BYTES + 1, blocks=(NAME,))}, "cannot be in 1 blocks"),
@@ -178,6 +179,13 @@ VALUES = graph().values
 def test_graphs_that_do_not_fit_the_manifest(changes: dict[str, Any], complaint: str) -> None:
     with pytest.raises(RemoteProtocolError, match=complaint):
         check_graphs(manifest(), graph(**changes), graph("evaluate"))
+
+
+def test_what_is_trained_is_not_frozen() -> None:
+    with pytest.raises(RemoteProtocolError, match="w is frozen, and training changes it"):
+        check_graphs(manifest(frozen=("w",)), graph(), graph("evaluate"))
+    still = tuple(replace(value, differentiable=False) for value in VALUES)
+    check_graphs(manifest(frozen=("w",)), graph(values=still), graph("evaluate"))
 
 
 @pytest.mark.parametrize(

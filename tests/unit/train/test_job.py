@@ -104,8 +104,8 @@ def test_a_dataset_smaller_than_one_step_is_refused_with_the_numbers() -> None:
         (
             {"optimizer": torch.optim.SGD([torch.zeros(1, requires_grad=True)])},
             (
-                "the optimizer is of type torch.optim.sgd.SGD, and must be SGD(...) or AdamW(...) of "
-                "swarm.train.optimizer"
+                "the optimizer is of type torch.optim.sgd.SGD, and must be SGD(...), Adam(...) or "
+                "AdamW(...) of swarm.train.optimizer"
             ),
         ),
         ({"steps": 0}, "steps is a whole number from 1 to 1099511627776, and not 0"),

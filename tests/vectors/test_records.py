@@ -1,0 +1,41 @@
+"""Golden bytes of signed records. The file is added to, never edited: fields are appended, with defaults."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from swarm.testing.manifests import sample_manifest
+from swarm.wire.records.manifest import Group, Manifest, Optimizer, Schedule
+
+VECTORS = json.loads((Path(__file__).parent / "records_v1.json").read_text("utf-8"))
+
+FIRST = sample_manifest()
+GROUPED = replace(
+    FIRST,
+    optimizer=Optimizer(
+        kind="adam",
+        lr=0.5,
+        schedule=Schedule(kind="step", warmup=2, floor=0.0, every=3, factor=0.5),
+        groups=(
+            Group(names=("*.bias",), most_dimensions=64, weight_decay=0.0, lr_scale=1.0),
+            Group(names=("*",), most_dimensions=1, weight_decay=None, lr_scale=0.25),
+        ),
+    ),
+    frozen=("b",),
+)
+SAMPLES = {"manifest": FIRST, "manifest, groups and frozen": GROUPED}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_record_has_exactly_its_golden_bytes(name: str) -> None:
+    *older, newest = VECTORS[name]
+    assert msgspec.msgpack.encode(SAMPLES[name]) == bytes.fromhex(newest)
+    for golden in (*older, newest):
+        assert msgspec.msgpack.decode(bytes.fromhex(golden), type=Manifest) == SAMPLES[name]
+
+
+def test_every_record_has_a_vector() -> None:
+    assert set(SAMPLES) == set(VECTORS)
