@@ -20,6 +20,7 @@ from peer.wording import (
 from swarm.ids import short
 from swarm.schedule.units import format_bytes
 from swarm.services.status.document import (
+    AttemptStatus,
     EventStatus,
     JobStatus,
     LinkStatus,
@@ -66,6 +67,10 @@ def render_status(document: StatusDocument, now: float, *, events: int = LAST_EV
         parts += [Text(), make_table(("group", "peers", "stages"), rows, folded=("peers", "stages"))]
     if document.links:
         parts += [Text(), _links(document.links)]
+    calls = [(link.peer, link.attempts) for link in document.links if _tells_more(link)]
+    calls += [(member.id, member.attempts) for member in document.members if member.attempts]
+    if calls:
+        parts += [Text(), _calls(calls)]
     if document.events:
         parts += [Text(), render_events(document.events[-events:])]
     return Group(*parts)
@@ -183,4 +188,27 @@ def _links(links: Iterable[LinkStatus]) -> Table:
         ("link to", "address", "RTT", "sent", "received", "up", "down"),
         rows,
         folded=("address",),
+    )
+
+
+def _tells_more(link: LinkStatus) -> bool:
+    """Whether other addresses were tried than the one that the link's own row has."""
+    return any(attempt.answer for attempt in link.attempts)
+
+
+def _calls(calls: Iterable[tuple[str, Sequence[AttemptStatus]]]) -> Table:
+    """Which addresses were called, in their order, what each answered, and how long that took."""
+    rows = [
+        (
+            shown_peer(peer) if number == 0 else "",
+            attempt.address,
+            attempt.answer or "answered",
+            f"{attempt.seconds:.1f} s",
+            shown_clock(attempt.began),
+        )
+        for peer, attempts in calls
+        for number, attempt in enumerate(attempts)
+    ]
+    return make_table(
+        ("called", "address", "what came of it", "took", "at"), rows, folded=("what came of it",)
     )

@@ -12,10 +12,11 @@ from swarm.identity.authority import Authority
 from swarm.identity.chain import Member
 from swarm.identity.keys import PrivateKey
 from swarm.identity.membership import Identity
+from swarm.net.config import PoolConfig
 from swarm.net.handlers import Handlers
 from swarm.net.link import Link, Sending
 from swarm.net.network import Network
-from swarm.net.pool import Pool, PoolConfig
+from swarm.net.pool import Pool
 from swarm.wire.frames import Buffer
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.blocks import BlockMissing, BlockRequest

@@ -10,8 +10,8 @@ Every key is Ed25519. Every certificate has subject and authority key identifier
 check (OpenSSL's X509_STRICT, the default of Python 3.13) and a revocation by key would miss it. A key
 identifier is the first 20 bytes of SHA-256 of the key (RFC 7093, method 1): the bytes of the SwarmId,
 InviteId or PeerId. The extension with the terms is not critical, because OpenSSL refuses any critical one
-that it does not know; ``swarm.identity.profile`` insists on it. Not-before lies a day back, so that clocks
-which are a little behind do no harm.
+that it does not know; ``swarm.identity.profile`` insists on it. Not-before lies a year back, so that TLS lets
+clocks pass which are up to that much off: hellos, which come next, name the difference to the hour.
 """
 
 import hashlib
@@ -32,8 +32,8 @@ AUTHORITY_LIFE: Final = timedelta(days=30 * 365)
 """Life of the authority's and of delegate certificates: joining ends by date, membership does not."""
 LEAF_LIFE: Final = timedelta(days=365)
 """Life of a leaf, which its holder renews by itself."""
-BACKDATED: Final = timedelta(days=1)
-"""How far not-before lies back."""
+BACKDATED: Final = timedelta(days=365)
+"""How far not-before lies back. It guards nothing: holders date their own leaves."""
 SERIAL_BITS: Final = 63
 
 

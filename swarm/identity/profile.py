@@ -5,6 +5,7 @@ identifiers); ``swarm.identity.chain`` checks how three of them hang together. B
 with the code ``bad-certificate`` and nothing else, whatever the bytes.
 """
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeVar
@@ -184,10 +185,15 @@ def _extension(x: x509.Certificate, kind: type[ExtensionT], what: str, *, critic
     try:
         extension = x.extensions.get_extension_for_class(kind)
     except x509.ExtensionNotFound:
-        raise _bad(what, f"lacks the extension {kind.__name__}") from None
+        raise _bad(what, f"lacks the extension {_words(kind)}") from None
     if extension.critical != critical:
-        raise _bad(what, f"has the extension {kind.__name__} with the wrong criticality")
+        raise _bad(what, f"has the extension {_words(kind)} with the wrong criticality")
     return extension.value
+
+
+def _words(kind: type[x509.ExtensionType]) -> str:
+    """The name of the extension as people write it: ``authority key identifier``."""
+    return re.sub(r"(?<!^)(?=[A-Z])", " ", kind.__name__).lower()
 
 
 def _issuer_identifier(x: x509.Certificate, what: str) -> bytes:

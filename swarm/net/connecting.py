@@ -43,25 +43,27 @@ async def connect_first(targets: Sequence[Target]) -> socket.socket:
     Raises LinkLostError where none does; its text has the host as its subject. Has no deadline itself.
     """
     waiting = in_turns(targets)
-    running: set[asyncio.Task[socket.socket | OSError]] = set()
-    errors: list[OSError] = []
+    several = len(waiting) > 1
+    running: dict[asyncio.Task[socket.socket | OSError], Target] = {}
+    errors: list[str] = []
     connected: list[socket.socket] = []
     async with asyncio.TaskGroup() as group:
         while (waiting or running) and not connected:
             if waiting:
-                running.add(group.create_task(_attempt(waiting.pop(0))))
+                target = waiting.pop(0)
+                running[group.create_task(_attempt(target))] = target
             patience = STAGGER_SECONDS if waiting else None
-            done, running = await asyncio.wait(running, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(running, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                result = task.result()
+                result, target = task.result(), running.pop(task)
                 if isinstance(result, OSError):
-                    errors.append(result)
+                    errors.append(_why_not(result) + (f" at {target.address[0]}" if several else ""))
                 else:
                     connected.append(result)
         for task in running:
             task.cancel()
     if not connected:
-        raise LinkLostError(", ".join(dict.fromkeys(map(_why_not, errors))))
+        raise LinkLostError(", ".join(dict.fromkeys(errors)))
     for late in connected[1:]:
         late.close()
     return connected[0]

@@ -1,8 +1,10 @@
 """Calling: one attempt with its deadlines, and the account of several that all failed."""
 
 import asyncio
+from dataclasses import dataclass
 from typing import Final
 
+from swarm.clock import Clock
 from swarm.errors import (
     FailureError,
     RemoteError,
@@ -19,6 +21,9 @@ FIRST_BYTE_SECONDS: Final = 5.0
 """How long one who calls may take to say something: with the connection its first words are under way."""
 LAST_WORDS_SECONDS: Final = 1.0
 """How long a failed handshake may take to tell the other side why."""
+
+MAX_ANSWER_LENGTH: Final = 1000
+"""Characters of what one address answered that are kept."""
 
 
 async def connect(network: Network, address: Address, channel: TlsChannel, *, seconds: float) -> None:
@@ -64,22 +69,53 @@ async def shake_hands(channel: TlsChannel) -> None:
         raise
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One call: where, what came of it, how long that took, and when (wall time) it began."""
+
+    address: str
+    answer: str
+    """With the address as its subject; empty where it gave the link."""
+    seconds: float
+    began: float
+
+    def __str__(self) -> str:
+        return f"{self.address} ({self.seconds:.1f} s) {self.answer or 'answered'}"
+
+
 class Answers:
-    """What each address answered, while none gave a link."""
+    """What each address answered, in the order in which they were called."""
 
-    def __init__(self) -> None:
-        self._errors: dict[str, RemoteError] = {}
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._attempts: list[Attempt] = []
+        self._refusal: RemoteRefusalError | None = None
+        self._wall, self._elapsed = 0.0, 0.0
 
-    def add(self, address: str, error: RemoteError) -> None:
-        """``address`` failed; the error's text has it as its subject."""
-        self._errors[address] = error
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """All of them, the first one first."""
+        return tuple(self._attempts)
+
+    def begin(self) -> None:
+        """The next address is called now."""
+        self._wall, self._elapsed = self._clock.wall(), self._clock.elapsed()
+
+    def add(self, address: str, error: RemoteError | None = None) -> None:
+        """``address`` gave the link, or failed; the error's text has it as its subject."""
+        attempt = Attempt(
+            address=address,
+            answer=str(error)[:MAX_ANSWER_LENGTH] if error is not None else "",
+            seconds=self._clock.elapsed() - self._elapsed,
+            began=self._wall,
+        )
+        self._attempts.append(attempt)
+        if self._refusal is None and isinstance(error, RemoteRefusalError):
+            self._refusal = error
 
     def error(self) -> UserError | RemoteRefusalError:
         """The error to raise: a refusal where one refused, with what each address answered."""
-        if not self._errors:
+        if not self._attempts:
             return FailureError("there is no address to call")
-        text = "; ".join(f"{address} {error}" for address, error in self._errors.items())
-        for error in self._errors.values():
-            if isinstance(error, RemoteRefusalError):
-                return RemoteRefusalError(error.code, text)
-        return FailureError(text)
+        text = "; ".join(map(str, self._attempts))
+        return RemoteRefusalError(self._refusal.code, text) if self._refusal else FailureError(text)

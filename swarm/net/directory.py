@@ -1,16 +1,18 @@
-"""The directory: the links that are up, by peer."""
+"""The directory: the links that are up, by peer, and how others were called."""
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
 from swarm.ids import PeerId
+from swarm.net.dialing import Attempt
 from swarm.net.link import Link
+from swarm.wire.limits import MAX_ADDRESSES
 
 MAX_MET: Final = 4096
-"""Peers that are remembered as members after their link has ended."""
+"""Peers that are remembered as members after their link has ended, and peers whose calls are."""
 
 
 class Directory:
@@ -19,11 +21,26 @@ class Directory:
     def __init__(self) -> None:
         self._links: dict[PeerId, Link] = {}
         self._met: dict[PeerId, None] = {}
+        self._attempts: dict[PeerId, dict[str, Attempt]] = {}
         self._risen = asyncio.Event()
 
     def has_met(self, peer: PeerId) -> bool:
         """Whether a link with ``peer`` is up, or was lately."""
         return peer in self._met
+
+    def attempts(self, peer: PeerId) -> tuple[Attempt, ...]:
+        """The last call to each address of ``peer``, the latest at the end."""
+        return tuple(self._attempts.get(peer, {}).values())
+
+    def tried(self, peer: PeerId, attempts: Iterable[Attempt]) -> None:
+        """``peer`` was called so."""
+        known = self._attempts.pop(peer, {})
+        for attempt in attempts:
+            known.pop(attempt.address, None)
+            known[attempt.address] = attempt
+        self._attempts[peer] = dict(list(known.items())[-MAX_ADDRESSES:])
+        if len(self._attempts) > MAX_MET:
+            del self._attempts[next(iter(self._attempts))]
 
     @property
     def links(self) -> Mapping[PeerId, Link]:

@@ -2,13 +2,10 @@
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Final, Self
-
-import psutil
 
 from swarm.clock import Clock
 from swarm.errors import LinkLostError, MisuseError, RemoteError, RemoteProtocolError, RemoteRefusalError
@@ -18,7 +15,8 @@ from swarm.ids import PeerId, short
 from swarm.log import get_log
 from swarm.net.address import Address
 from swarm.net.arbiter import Arbiter
-from swarm.net.dialing import Answers, connect, shake_hands
+from swarm.net.config import PoolConfig
+from swarm.net.dialing import Answers, Attempt, connect, shake_hands
 from swarm.net.directory import Directory
 from swarm.net.handlers import Handlers
 from swarm.net.handshakes import Handshake, Handshakes
@@ -31,51 +29,19 @@ from swarm.protocol.roster import PROBE_SECONDS, Roster
 from swarm.protocol.session import Session
 from swarm.protocol.session_budget import NodeMemory
 from swarm.protocol.session_events import Close, End, Refuse
-from swarm.protocol.session_meters import HEARTBEAT_SECONDS
 from swarm.protocol.welcome import Profile, Reception, refusal_code
 from swarm.wire.frames import CloseCode
-from swarm.wire.limits import MAX_LINKS, MAX_RECEIVE_BUFFER_BYTES
 from swarm.wire.messages.base import Message
-from swarm.wire.messages.hello import Capabilities, Hello, Role
+from swarm.wire.messages.hello import Hello
 
 log = get_log(__name__)
 
 RIVAL_SECONDS: Final = PROBE_SECONDS + 2.0
 """How long a refused call waits for the link in whose favour it was refused."""
+HEARING_SECONDS: Final = 1.0
+"""How long a caller that does not want the link waits for what the other side thinks of it."""
 SHUTDOWN_SECONDS: Final = 1.5
 """How long goodbyes may take when the pool closes."""
-
-
-def _payload_memory() -> int:
-    """A quarter of this machine's memory, where that is less than one link alone may announce."""
-    return min(MAX_RECEIVE_BUFFER_BYTES, psutil.virtual_memory().total // 4)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolConfig:
-    """How a pool behaves."""
-
-    role: Role
-    tls: TlsFiles
-    """Of the identity (``Identity.tls_files``)."""
-    capabilities: Capabilities
-    program: str
-    """Name and version of the program, for people."""
-    listen: tuple[str, int] | None
-    """Host (empty: all addresses of both families) and port (0: any); None does not listen."""
-    boot: bytes = field(default_factory=lambda: os.urandom(8))
-    """Eight random bytes that name this run of the program."""
-    heartbeat: float = HEARTBEAT_SECONDS
-    """Seconds of silence after which a sign of life is asked for; within three times that a link is dead."""
-    up: int = 0
-    down: int = 0
-    """Bytes a second that all links together may send and receive; 0 does not limit."""
-    call_seconds: float = 5.0
-    """How long one address may take to answer a call."""
-    links: int = MAX_LINKS
-    """Links that this peer keeps at most."""
-    payload_memory: int = field(default_factory=_payload_memory)
-    """Bytes that payloads on their way in may take, those of all links together."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -149,6 +115,10 @@ class Pool:
         """Whether ``peer`` has shown by a link that it is a member: now, or earlier in this run."""
         return self._directory.has_met(peer)
 
+    def attempts(self, peer: PeerId) -> tuple[Attempt, ...]:
+        """How ``peer`` was called last, address by address, the latest at the end."""
+        return self._directory.attempts(peer)
+
     @property
     def listening(self) -> tuple[Address, ...]:
         """Where this peer takes calls; empty where it does not listen."""
@@ -194,15 +164,27 @@ class Pool:
         where a peer refused, else FailureError; the text lists each address with what it answered. Raises
         MisuseError for an address that is none.
         """
-        answers = Answers()
-        for address in [Address.parse(text) for text in addresses]:
-            if expect is not None and expect in self.links:
-                return self.links[expect]
-            try:
-                return await self._call(address, expect, seconds or self.config.call_seconds)
-            except RemoteError as error:
-                answers.add(str(address), error)
-        raise answers.error()
+        answers = Answers(self._clock)
+        try:
+            for address in [Address.parse(text) for text in addresses]:
+                if expect is not None and expect in self.links:
+                    return self.links[expect]
+                answers.begin()
+                try:
+                    link = await self._call(address, expect, seconds or self.config.call_seconds)
+                except RemoteError as error:
+                    answers.add(str(address), error)
+                except asyncio.CancelledError:
+                    answers.add(str(address), LinkLostError("had not answered when the call was given up"))
+                    raise
+                else:
+                    answers.add(str(address))
+                    expect = link.peer
+                    return link
+            raise answers.error()
+        finally:
+            if expect is not None and answers.attempts:
+                self._directory.tried(expect, answers.attempts)
 
     async def aclose(self, reason: str) -> None:
         """Take no more connections, and end all links with ``reason``, within 1.5 s."""
@@ -310,7 +292,11 @@ class Pool:
                 hello, leaf=link.certificate, observed=observed, now=self._clock.wall()
             )
         except RemoteRefusalError as error:
-            link.feed(Refuse(refusal_code(error.code), str(error)))
+            refusal = Refuse(refusal_code(error.code), str(error))
+            if link.dialed:
+                self._tasks.add(_refuse_later(link, refusal))
+            else:
+                link.feed(refusal)
             return
         link.member, link.hello = verdict.member, hello
         if verdict.counted:
@@ -373,6 +359,14 @@ class Pool:
     def handle_message(self, link: Link, message: Message, payload: memoryview) -> None:
         """A message came."""
         self._handlers.on_message(link, message, payload)
+
+
+async def _refuse_later(link: Link, refusal: Refuse) -> None:
+    """Where both sides refuse, the one that called is to hear it in words that are meant for it."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(HEARING_SECONDS):
+            await link.wait_closed()
+    link.feed(refusal)
 
 
 def _why_no_link(end: End) -> RemoteError:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from swarm.errors import LinkLostError, LocalError, RemoteError
+from swarm.errors import LinkLostError, LocalError, RemoteError, RemoteRefusalError
 from swarm.identity.membership import TlsFiles
 from swarm.identity.profile import read_leaf
 from swarm.ids import PeerId, peer_id
@@ -28,23 +28,39 @@ WRITE_BUFFER_BYTES: Final = 64 * 1024
 """Encrypted bytes that may wait for the socket before the channel stops being writable."""
 MIN_RECEIVE_BUFFER_BYTES: Final = 16 * 1024
 """Below this, TCP gets slow on any path."""
+_PEM_END: Final = "-----END CERTIFICATE-----"
 LINGER_BYTES: Final = 1024 * 1024
 """Bytes that are thrown away while the last words to the other side are under way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsContexts:
-    """The TLS configuration of one peer, for connections that it makes and that it takes."""
+    """The TLS configuration of one peer, for connections that it makes and that it takes.
+
+    ``flaw`` is what is wrong with its own certificate, empty where nothing is.
+    """
 
     client: ssl.SSLContext
     server: ssl.SSLContext
+    flaw: str
 
 
 def make_contexts(files: TlsFiles) -> TlsContexts:
     """The contexts of the peer with these files. Reads them, so it belongs before the event loop is busy."""
     return TlsContexts(
-        client=_context(files, ssl.PROTOCOL_TLS_CLIENT), server=_context(files, ssl.PROTOCOL_TLS_SERVER)
+        client=_context(files, ssl.PROTOCOL_TLS_CLIENT),
+        server=_context(files, ssl.PROTOCOL_TLS_SERVER),
+        flaw=_flaw(files),
     )
+
+
+def _flaw(files: TlsFiles) -> str:
+    leaf = files.chain.read_text("ascii").split(_PEM_END)[0] + _PEM_END
+    try:
+        read_leaf(ssl.PEM_cert_to_DER_cert(leaf))
+    except RemoteRefusalError as error:
+        return str(error)
+    return ""
 
 
 def _context(files: TlsFiles, protocol: int) -> ssl.SSLContext:
@@ -80,6 +96,7 @@ class TlsChannel(asyncio.BufferedProtocol):
         self.wake: Callable[[], None] = _nothing
         self._connected = connected
         self._scratch = scratch
+        self._flaw = contexts.flaw
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         context = contexts.client if dialed else contexts.server
         self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=not dialed)
@@ -309,7 +326,7 @@ class TlsChannel(asyncio.BufferedProtocol):
         self._flush()
         if self._ended is None:
             eof = isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError)
-            self._ended = self._lost if eof and self._lost is not None else explain(error)
+            self._ended = self._lost if eof and self._lost is not None else explain(error, flaw=self._flaw)
         return self._ended
 
     def _flush(self) -> None:

@@ -12,6 +12,7 @@ _X509_UNKNOWN_ISSUER: Final = frozenset({2, 18, 19, 20, 21})
 
 _CLOCKS: Final = "check the clocks of both machines"
 _NEW_INVITE: Final = "ask for a new invite"
+_NEW_HOME: Final = "join again with --invite and another --name"
 _REFUSALS: Final = {
     "UNKNOWN_CA": ("wrong-swarm", "it belongs to another swarm than this peer's invite"),
     "CERTIFICATE_REQUIRED": ("bad-certificate", "it wants a certificate, and was shown none"),
@@ -39,8 +40,11 @@ _NOT_TLS: Final = frozenset(
 _OLD_TLS: Final = frozenset({"UNSUPPORTED_PROTOCOL", "TLSV1_ALERT_PROTOCOL_VERSION", "VERSION_TOO_LOW"})
 
 
-def explain(error: ssl.SSLError) -> RemoteError:
-    """The error to raise for ``error``; its text has the other side as its subject."""
+def explain(error: ssl.SSLError, *, flaw: str = "") -> RemoteError:
+    """The error to raise for ``error``; its text has the other side as its subject.
+
+    ``flaw`` is what is wrong with this peer's own certificate, where something is: an alert does not say it.
+    """
     if isinstance(error, ssl.SSLCertVerificationError):
         return _our_refusal(error)
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
@@ -48,7 +52,8 @@ def explain(error: ssl.SSLError) -> RemoteError:
     reason = error.reason or ""
     for alert, (code, sentence) in _REFUSALS.items():
         if reason.endswith(f"ALERT_{alert}"):
-            return RemoteRefusalError(code, f"refused this peer: {sentence}")
+            told = f"{flaw}: {_NEW_HOME}" if flaw and code == "bad-certificate" else sentence
+            return RemoteRefusalError(code, f"refused this peer: {told}")
     if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
         return RemoteRefusalError("bad-certificate", "showed no certificate")
     if reason in _NOT_TLS:

@@ -36,7 +36,7 @@ class End:
 
 
 _WORDS: Final = {
-    ("us", "refusal"): "was refused",
+    ("us", "refusal"): "was refused, and told",
     ("us", "protocol"): "broke the protocol",
     ("us", "revoked"): "was hung up on, and told",
     ("them", "refusal"): "refused this peer",

@@ -1,5 +1,7 @@
 """The members this node has met, as their certificates and hellos prove them; kept over restarts."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +20,9 @@ MEMBERS_FILE: Final = "members.json"
 MAX_MEMBERS: Final = 10_000
 """Members remembered; those met longest ago make room."""
 
+KEEP_SECONDS: Final = 5.0
+"""From a meeting to the disk: others that come meanwhile are written in one go."""
+
 _log = get_log(__name__)
 
 
@@ -29,10 +34,13 @@ class Met(Struct, frozen=True, kw_only=True):
     invite: str
     label: str
     addresses: tuple[str, ...]
+    """Where it says that it can be reached."""
     device: str
     memory: int
     since: float
     seen: float
+    reached: str = ""
+    """The address at which it answered a call last; empty where it never did."""
 
 
 class Members:
@@ -40,6 +48,7 @@ class Members:
 
     def __init__(self, clock: Clock, *, known: tuple[Met, ...] = ()) -> None:
         self._clock = clock
+        self._changed = asyncio.Event()
         self._met: dict[str, Met] = {met.peer: met for met in known}
 
     def on_up(self, link: Link) -> None:
@@ -56,9 +65,11 @@ class Members:
             memory=hello.capabilities.memory,
             since=known.since if known is not None else now,
             seen=now,
+            reached=link.address if link.dialed else known.reached if known is not None else "",
         )
         if len(self._met) > MAX_MEMBERS:
             del self._met[next(iter(self._met))]
+        self._changed.set()
 
     def on_down(self, peer: PeerId) -> None:
         """A link ended."""
@@ -70,8 +81,21 @@ class Members:
         return tuple(self._met.values())
 
     def addresses(self) -> tuple[str, ...]:
-        """Where those met last said they could be reached, newest first."""
-        return tuple(dict.fromkeys(address for met in reversed(self.all()) for address in met.addresses))
+        """Where members answered before, then where they say they can be reached; those met last first."""
+        latest = self.all()[::-1]
+        reached = [met.reached for met in latest if met.reached]
+        return tuple(dict.fromkeys([*reached, *(address for met in latest for address in met.addresses)]))
+
+    async def keep(self, save: Callable[[tuple[Met, ...]], Awaitable[object]]) -> None:
+        """For ever: ``save`` whom this node has met when that is news, and not too often.
+
+        So what is known outlives a program that is killed.
+        """
+        while True:
+            await self._changed.wait()
+            await asyncio.sleep(KEEP_SECONDS)
+            self._changed.clear()
+            await save(self.all())
 
 
 def load_members(folder: Path) -> tuple[Met, ...]:

@@ -23,10 +23,11 @@ from swarm.identity.uses import UseLedger
 from swarm.ids import JobId, PeerId, short
 from swarm.log import get_log
 from swarm.net.address import Address
+from swarm.net.config import PoolConfig
 from swarm.net.handlers import Handlers
 from swarm.net.link import Link
 from swarm.net.network import Network, SystemNetwork
-from swarm.net.pool import Pool, PoolConfig
+from swarm.net.pool import Pool
 from swarm.protocol.trust import Ban, Trust
 from swarm.services.archive import Archive
 from swarm.services.bans import load_bans, save_bans
@@ -38,7 +39,7 @@ from swarm.services.coordinator import Coordinator
 from swarm.services.entrance import Entrance, EntranceConfig
 from swarm.services.job_blocks import JobBlocks
 from swarm.services.jobs import Jobs
-from swarm.services.members import Members, load_members, save_members
+from swarm.services.members import Members, Met, load_members, save_members
 from swarm.services.node_status import HeldStage, describe_node
 from swarm.services.renewal import keep_renewed
 from swarm.services.revoked import REVOCATIONS_FILE, Revoked
@@ -178,6 +179,7 @@ class Node(Handlers):
             self.tasks.create_task(self._deliver_local(), name="local messages")
             renewal = keep_renewed(self.pool, self.config.folder, clock=self.clock)
             self.tasks.create_task(renewal, name="renewal")
+            self.tasks.create_task(self.members.keep(self._keep_members), name="keep members")
             await self._join()
         except BaseException as error:
             cancelled = error if isinstance(error, asyncio.CancelledError) else None
@@ -203,9 +205,7 @@ class Node(Handlers):
         try:
             self._archive.close()
             await self.pool.aclose(reason)
-            await self._state.keep(
-                "the members met are", partial(save_members, self.config.folder, self.members.all())
-            )
+            await self._keep_members(self.members.all())
             await self.entrance.aclose()
         finally:
             try:
@@ -377,6 +377,9 @@ class Node(Handlers):
         link = self.links.get(sender)
         if link is not None:
             link.charge(f"nobody here takes a {type(message).__name__}")
+
+    async def _keep_members(self, met: tuple[Met, ...]) -> None:
+        await self._keep("the members met are", partial(save_members, self.config.folder, met))
 
     async def _keep(self, what: str, write: Callable[[], None]) -> None:
         await self._state.keep(what, write)

@@ -4,10 +4,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from swarm.ids import JobId, StageIndex, short
+from swarm.ids import JobId, PeerId, StageIndex, short
 from swarm.protocol.pipeline import PipelineStatistics
 from swarm.services.job import Job
 from swarm.services.status.document import (
+    AttemptStatus,
     EventStatus,
     GroupStatus,
     JobStatus,
@@ -98,6 +99,7 @@ def _members(node: "Node") -> tuple[MemberStatus, ...]:
             device=met.device,
             memory=met.memory,
             since=met.since,
+            attempts=() if met.peer in node.links else _attempts(node, PeerId(met.peer)),
         )
         for met in node.members.all()
     )
@@ -121,9 +123,17 @@ def _links(node: "Node") -> tuple[LinkStatus, ...]:
                 bytes_received=numbers.bytes_received,
                 rate_up=numbers.rate_up or None,
                 rate_down=numbers.rate_down or None,
+                attempts=_attempts(node, peer) if link.dialed else (),
             )
         )
     return tuple(found)
+
+
+def _attempts(node: "Node", peer: PeerId) -> tuple[AttemptStatus, ...]:
+    return tuple(
+        AttemptStatus(address=call.address, answer=call.answer, seconds=call.seconds, began=call.began)
+        for call in node.pool.attempts(peer)
+    )
 
 
 def _group(job: Job) -> GroupStatus:

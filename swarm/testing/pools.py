@@ -14,10 +14,11 @@ from swarm.identity.membership import Identity
 from swarm.identity.rights import ALL_RIGHTS, Right
 from swarm.identity.uses import UseLedger
 from swarm.ids import PeerId
+from swarm.net.config import PoolConfig
 from swarm.net.handlers import Handlers
 from swarm.net.link import Link
 from swarm.net.network import Network
-from swarm.net.pool import Pool, PoolConfig
+from swarm.net.pool import Pool
 from swarm.testing.hellos import NO_CAPABILITIES
 from swarm.wire.messages.base import Message
 

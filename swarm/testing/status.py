@@ -6,6 +6,7 @@ import msgspec
 
 from swarm.errors import FailureError, MisuseError
 from swarm.services.status.document import (
+    AttemptStatus,
     CurvePoint,
     EventStatus,
     GroupStatus,
@@ -79,6 +80,10 @@ def sample_status() -> StatusDocument:
                 bytes_received=7000,
                 rate_up=1e6,
                 rate_down=None,
+                attempts=(
+                    _attempt("192.0.2.1:7423", "does not listen (connection refused)", seconds=0.125),
+                    _attempt("192.0.2.2:7423", "", seconds=0.5),
+                ),
             ),
         ),
         waiting=WaitingStatus(
@@ -102,7 +107,12 @@ def _member(peer: str, label: str, *, linked: bool) -> MemberStatus:
         device="cpu",
         memory=1 << 30,
         since=MOMENT - 50,
+        attempts=() if linked else (_attempt("192.0.2.9:7423", "did not answer within 5 s", seconds=5.0),),
     )
+
+
+def _attempt(address: str, answer: str, *, seconds: float) -> AttemptStatus:
+    return AttemptStatus(address=address, answer=answer, seconds=seconds, began=MOMENT - 50)
 
 
 def _job(stages: tuple[StageStatus, ...]) -> JobStatus:

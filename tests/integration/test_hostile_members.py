@@ -17,8 +17,9 @@ from swarm.identity.envelope import CANCELLATION, MANIFEST, OUTCOME, PLAN, Domai
 from swarm.identity.keys import PrivateKey
 from swarm.identity.membership import Identity
 from swarm.identity.rights import CONTRIBUTE_ONLY, Right
+from swarm.net.config import PoolConfig
 from swarm.net.link import Link
-from swarm.net.pool import Pool, PoolConfig
+from swarm.net.pool import Pool
 from swarm.protocol.pipeline_events import Forward
 from swarm.protocol.trust import MAX_OFFENCES, MAX_STRIKES
 from swarm.schedule.capacity import memory_for_peers

@@ -41,6 +41,16 @@ class SwarmStatus(Struct, frozen=True, kw_only=True):
     name: str
 
 
+class AttemptStatus(Struct, frozen=True, kw_only=True):
+    """The last call that this node made to one address of a peer."""
+
+    address: str
+    answer: str
+    """What it answered, with the address as its subject; empty where it gave the link."""
+    seconds: float
+    began: float
+
+
 class MemberStatus(Struct, frozen=True, kw_only=True):
     """A peer that was admitted, as far as this node knows; the node itself is among them."""
 
@@ -55,7 +65,9 @@ class MemberStatus(Struct, frozen=True, kw_only=True):
     device: str
     memory: int
     since: float
-    """When this node first met it, in this run."""
+    """When this node first met it."""
+    attempts: tuple[AttemptStatus, ...] = ()
+    """How it was called last where there is no link to it, the latest at the end."""
 
 
 class GroupStatus(Struct, frozen=True, kw_only=True):
@@ -145,6 +157,8 @@ class LinkStatus(Struct, frozen=True, kw_only=True):
     bytes_received: int
     rate_up: float | None
     rate_down: float | None
+    attempts: tuple[AttemptStatus, ...] = ()
+    """How the peer was called, address by address; empty where it was the one to call."""
 
 
 class WaitingStatus(Struct, frozen=True, kw_only=True):

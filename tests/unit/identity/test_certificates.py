@@ -37,10 +37,10 @@ def test_key_identifiers_are_the_bytes_of_the_ids(alice: Identity) -> None:
         assert (base32(theirs), base32(above)) == (subject, issuer)
 
 
-def test_lives_are_thirty_years_and_one_and_begin_a_day_back(alice: Identity, now: float) -> None:
+def test_lives_are_thirty_years_and_one_and_begin_a_year_back(alice: Identity, now: float) -> None:
     for der, days in ((alice.authority, 30 * 365), (alice.invite.delegate, 30 * 365), (alice.leaf, 365)):
         certificate = x509.load_der_x509_certificate(der)
-        assert certificate.not_valid_before_utc.timestamp() == now - DAY
+        assert certificate.not_valid_before_utc.timestamp() == now - 365 * DAY
         assert certificate.not_valid_after_utc.timestamp() == now + days * DAY
 
 

@@ -42,10 +42,10 @@ def refused(read: Callable[[bytes], object], der: bytes, sentence: str) -> None:
 
 
 EVERY_KIND: list[tuple[Change, str]] = [
-    (without("ski"), "lacks the extension SubjectKeyIdentifier"),
-    (without("aki"), "lacks the extension AuthorityKeyIdentifier"),
-    (without("constraints"), "lacks the extension BasicConstraints"),
-    (without("usage"), "lacks the extension KeyUsage"),
+    (without("ski"), "lacks the extension subject key identifier"),
+    (without("aki"), "lacks the extension authority key identifier"),
+    (without("constraints"), "lacks the extension basic constraints"),
+    (without("usage"), "lacks the extension key usage"),
     (instead("ski", x509.SubjectKeyIdentifier(b"\0" * 20), critical=False), "key identifier of another key"),
     (
         instead("aki", x509.AuthorityKeyIdentifier(None, None, None), critical=False),
@@ -153,7 +153,7 @@ def test_leaf_signs_data_and_no_certificates(forger: Any, signature: bool, certi
 def test_leaf_for_one_side_only_is_refused(forger: Any, purpose: ObjectIdentifier) -> None:
     change = instead("purposes", x509.ExtendedKeyUsage([purpose]), critical=False)
     refused(read_leaf, forger.leaf(**change(_extensions(forger.leaf))), "both sides")
-    refused(read_leaf, forger.leaf(**without("purposes")(_extensions(forger.leaf))), "ExtendedKeyUsage")
+    refused(read_leaf, forger.leaf(**without("purposes")(_extensions(forger.leaf))), "extended key usage")
 
 
 def test_certificate_named_after_another_key_is_refused(forger: Any) -> None:

@@ -73,7 +73,7 @@ async def test_where_none_answers_each_reason_is_given_once(closed: Target) -> N
     with pytest.raises(LinkLostError) as caught:
         await connect_first([closed, closed, unreachable])
     reasons = str(caught.value).split(", ")
-    assert reasons[0] == "does not listen (connection refused)"
+    assert reasons[0] == "does not listen (connection refused) at 127.0.0.1"
     assert len(reasons) == 2
 
 

@@ -6,7 +6,7 @@ import msgspec
 from rich.console import Console
 
 from peer.render import render_status
-from swarm.services.status.document import StatusDocument
+from swarm.services.status.document import AttemptStatus, StatusDocument
 from swarm.testing.status import JOB, MOMENT, sample_status
 
 
@@ -42,6 +42,18 @@ def test_every_part_is_there() -> None:
         assert part in text, part
 
 
+def test_how_peers_were_called_is_shown_in_order_with_what_each_address_answered() -> None:
+    lines = [line.split() for line in shown(sample_status()).splitlines()]
+    begin = next(number for number, line in enumerate(lines) if line[:1] == ["called"])
+    moment = lines[begin + 1][-1]
+    assert lines[begin : begin + 4] == [
+        ["called", "address", "what", "came", "of", "it", "took", "at"],
+        f"bbbbbbbb 192.0.2.1:7423 does not listen (connection refused) 0.1 s {moment}".split(),
+        f"192.0.2.2:7423 answered 0.5 s {moment}".split(),
+        f"bbbbbbbb 192.0.2.9:7423 did not answer within 5 s 5.0 s {moment}".split(),
+    ]
+
+
 def test_absent_numbers_are_dashes_and_empty_parts_are_left_out() -> None:
     document = sample_status()
     [job] = document.jobs
@@ -55,7 +67,7 @@ def test_absent_numbers_are_dashes_and_empty_parts_are_left_out() -> None:
     )
     assert "loss -  tokens/s -  ETA -" in text
     assert "2 more peers" in text
-    for part in ("stage", "link to", "gives up", "group"):
+    for part in ("stage", "link to", "gives up", "group", "called"):
         assert part not in text, part
 
 
@@ -70,8 +82,10 @@ def test_text_of_strangers_is_neither_markup_nor_control_codes() -> None:
     evil = "[red]x[/red]\x1b]0;title\x07\x1b[2J\r\n[/]"
     document = sample_status()
     [job] = document.jobs
+    answers = (AttemptStatus(address=evil, answer=evil, seconds=1.0, began=MOMENT),)
     members = tuple(
-        msgspec.structs.replace(m, label=evil, device=evil, address=evil) for m in document.members
+        msgspec.structs.replace(m, label=evil, device=evil, address=evil, attempts=answers)
+        for m in document.members
     )
     links = tuple(msgspec.structs.replace(link, address=evil, path=evil) for link in document.links)
     events = tuple(msgspec.structs.replace(event, sentence=evil) for event in document.events)
@@ -95,4 +109,4 @@ def test_text_of_strangers_is_neither_markup_nor_control_codes() -> None:
     assert "\x1b" not in text
     assert "\x07" not in text
     assert "\r" not in text
-    assert text.count("[red]x[/red]") == 16
+    assert text.count("[red]x[/red]") == 20

@@ -90,7 +90,7 @@ def test_a_refusal_reaches_the_other_side_with_its_sentence() -> None:
     pair.near.feed(Refuse("busy", "no room\x07 here"), 0.0)
     pair.carry(0.0)
     assert down_of(pair.far) == "refused this peer: no room  here"
-    assert down_of(pair.near) == "was refused: no room  here"
+    assert down_of(pair.near) == "was refused, and told: no room  here"
     assert pair.far.actions[-1] == Ended()
     assert pair.near.actions[-1] == Ended()
 
