@@ -2,19 +2,17 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
+from swarm.testing.shell import LOOPBACK, Shell, interrupt, read_until
+
 ROOT = Path(__file__).resolve().parents[2]
-LOOPBACK = "127.0.0.1:0"
 
 JOB = """
 import numpy as np
@@ -30,92 +28,6 @@ y = x.sum(axis=1, keepdims=True)
 job = TrainingJob(model=model, loss=torch.nn.functional.mse_loss, dataset=(x, y), held_out=(x[:16], y[:16]),
                   optimizer=SGD(lr=0.05), micro_batch_size=4, micro_batches=4, steps=12)
 """
-
-
-class Shell:
-    """Runs programs in one home; what was started and still runs at the end is killed."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-        self._started: list[subprocess.Popen[str]] = []
-
-    def start(self, *words: str) -> "subprocess.Popen[str]":
-        process = subprocess.Popen(
-            [sys.executable, "-m", *words],
-            cwd=ROOT,
-            env=os.environ | {"SWARM_HOME": str(self.home)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
-        )
-        self._started.append(process)
-        return process
-
-    def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        process = self.start("peer", *words)
-        out, err = process.communicate(timeout=100)
-        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
-
-    def json(self, *words: str) -> Any:
-        result = self.run(*words, "--json")
-        assert result.returncode == 0, result.stderr
-        return json.loads(result.stdout)
-
-    def create(self) -> Path:
-        """A swarm; returns a file with the organiser's invite."""
-        path = self.home / "lab.invite"
-        path.write_text(self.json("create", "lab")["invite"])
-        return path
-
-    def bootstrap(self) -> "tuple[subprocess.Popen[str], str]":
-        """A bootstrap node, and the invite that leads to it."""
-        process = self.start("bootstrap", "--invite", str(self.create()), "--listen", LOOPBACK)
-        assert process.stdout is not None
-        return process, process.stdout.readline().strip()
-
-    def peer(self, name: str, invite: str, memory: str) -> "subprocess.Popen[str]":
-        words = [
-            "--name",
-            name,
-            "--invite",
-            invite,
-            "--listen",
-            LOOPBACK,
-            "--memory",
-            memory,
-            "--device",
-            "cpu",
-        ]
-        process = self.start("peer", "peer", *words)
-        read_until(process, "status: http://")
-        return process
-
-    def close(self) -> None:
-        for process in self._started:
-            if process.poll() is None:
-                process.kill()
-            process.communicate()
-
-
-def read_until(process: "subprocess.Popen[str]", wanted: str) -> str:
-    """The line of standard error that has ``wanted`` in it."""
-    assert process.stderr is not None
-    seen = []
-    for line in process.stderr:
-        seen.append(line)
-        if wanted in line:
-            return line
-    raise AssertionError("".join(seen))
-
-
-def interrupt(process: "subprocess.Popen[str]") -> float:
-    """Send Ctrl+C; returns the seconds until the process was gone."""
-    began = time.monotonic()  # noqa: TID251 - a promise about real processes in real time
-    process.send_signal(getattr(signal, "CTRL_BREAK_EVENT", signal.SIGINT))
-    process.wait(timeout=30)
-    return time.monotonic() - began  # noqa: TID251
 
 
 @pytest.fixture
