@@ -12,13 +12,21 @@ from swarm.errors import MisuseError, RemoteProtocolError
 Family = Literal["IPv4", "IPv6"]
 
 _PORT_BYTES: Final = 2
-_NEIGHBOURHOOD_BITS: Final = {4: 24, 6: 48}
+_NEIGHBOURHOOD_BITS: Final = {4: 24, 6: 56}
 _PACKED_LENGTHS: Final = (4 + _PORT_BYTES, 16 + _PORT_BYTES)
 
 
 @functools.lru_cache(maxsize=4096)
 def _parsed(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     return ipaddress.ip_address(host)
+
+
+@functools.lru_cache(maxsize=4096)
+def _neighbourhood(host: str) -> str:
+    ip = _parsed(host)
+    bits = _NEIGHBOURHOOD_BITS[ip.version]
+    start = int(ip) >> (ip.max_prefixlen - bits) << (ip.max_prefixlen - bits)
+    return str(ipaddress.ip_network((start, bits)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +74,7 @@ class Address:
     @property
     def neighbourhood(self) -> str:
         """The network that the address is in, as far as one party gets many of its addresses."""
-        ip = _parsed(self.host)
-        bits = _NEIGHBOURHOOD_BITS[ip.version]
-        return str(
-            ipaddress.ip_network((int(ip) >> (ip.max_prefixlen - bits) << (ip.max_prefixlen - bits), bits))
-        )
+        return _neighbourhood(self.host)
 
     def pack(self) -> bytes:
         """The 4 or 16 bytes of the host, and 2 of the port."""

@@ -1,6 +1,5 @@
 """Answering: what this node tells proven contacts, from its table and its storage."""
 
-import itertools
 from typing import assert_never
 
 from swarm.clock import Clock
@@ -53,15 +52,17 @@ class Answering:
 
     def _nodes(self, question: FindNodes, asker: Contact) -> Nodes:
         reachable = {"IPv4": question.ipv4, "IPv6": question.ipv6}
-        passable = (
-            NodeAddress(contact.id, contact.address.pack())
-            for contact in self._table.by_distance(question.target)
-            if not contact.silences
-            and contact.id != asker.id
-            and reachable[contact.address.family]
-            and may_pass(contact.address, between=asker.address)
-        )
-        return Nodes(tuple(itertools.islice(passable, K)))
+
+        def is_of_use(contact: Contact) -> bool:
+            return (
+                not contact.silences
+                and contact.id != asker.id
+                and reachable[contact.address.family]
+                and may_pass(contact.address, between=asker.address)
+            )
+
+        named = self._table.closest(question.target, K, of=is_of_use)
+        return Nodes(tuple(NodeAddress(contact.id, contact.address.pack()) for contact in named))
 
     def _records(self, question: FindRecords) -> Records:
         tags = question.known

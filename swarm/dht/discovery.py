@@ -24,6 +24,7 @@ from typing import Final
 from swarm.clock import Clock
 from swarm.dht.calls import Target
 from swarm.dht.endpoint import Endpoint, Network, UdpNetwork
+from swarm.dht.finding import Finding
 from swarm.dht.joining import Joining, JoinReport
 from swarm.dht.limits import MAX_REMEMBERED
 from swarm.dht.node import Node
@@ -32,7 +33,7 @@ from swarm.dht.remembered import encode_contacts, load_contacts, save_contacts
 from swarm.dht.upkeep import Upkeep
 from swarm.errors import FailureError, LocalError
 from swarm.identity.keys import PrivateKey
-from swarm.ids import PeerId, SwarmId
+from swarm.ids import PeerId, SwarmId, base32_decode
 from swarm.log import get_log
 from swarm.wire.messages.hello import Role
 from swarm.wire.records.peer import MAX_RECORD_LIFETIME, PeerRecord
@@ -80,6 +81,7 @@ class DiscoveryStatistics:
 
     contacts: int
     records: int
+    """Held here; a publisher's counts under each of its two keys."""
     stored_bytes: int
     confirmed: int
     """Other nodes that confirmed our own record when it was published last."""
@@ -107,6 +109,7 @@ class Discovery:
         self._network: Network = network or UdpNetwork()
         self._node = Node(key, swarm=config.swarm, storing=config.storing, clock=clock, known=known)
         self._publishing = Publishing(self._node, key=key, lifetime=config.lifetime)
+        self._finding = Finding(self._node)
         self._upkeep = Upkeep(self._node)
         self._endpoint: Endpoint | None = None
         self._seeds: tuple[str, ...] = ()
@@ -190,17 +193,27 @@ class Discovery:
         """
         return await self._publishing.publish(tuple(addresses), role)
 
-    async def find(self) -> list[PeerRecord]:
-        """The live records of all peers, one each, our own among them; in turns from those who gave them."""
-        return [held.record for held in await self._node.read(local=True)]
+    async def find(self, *, thorough: bool = False) -> list[PeerRecord]:
+        """The live records of all peers, one each, our own among them; in turns from those who gave them.
+
+        In a swarm of more than some fifty peers each call finds more of them, or all of them where
+        ``thorough``, which takes a lookup for each of 64 shards.
+        """
+        return [held.record for held in await self._finding.everybody(thorough=thorough)]
+
+    async def find_peer(self, peer: PeerId) -> PeerRecord | None:
+        """The live record of ``peer``; None where nobody has it. Raises ValueError for what is no id."""
+        held = await self._finding.one(base32_decode(peer))
+        return held.record if held is not None else None
 
     async def confirm(self) -> bool:
         """Whether another node still gives back the record that we published last."""
         return await self._publishing.confirm()
 
     def forget_records(self) -> None:
-        """Drop all records that this node holds, its own included."""
+        """Drop all records that this node holds or has found, its own included."""
         self._node.storage.clear()
+        self._finding.forget()
 
     def statistics(self) -> DiscoveryStatistics:
         """Numbers for the status page."""

@@ -87,6 +87,17 @@ MAX_PAGES: Final = 64
 MAX_GIVEN: Final = 2 * MAX_PUBLISHERS
 """Records that a reader takes of one node: none holds more than half as many, but they change meanwhile."""
 
+ADDRESS_RATE: Final = 50.0
+ADDRESS_BURST: Final = 200.0
+"""Requests a second that one address may make, and how many at once."""
+
+PREFIX_RATE: Final = 500.0
+PREFIX_BURST: Final = 2000.0
+"""The same for all addresses of a /24 or /56, which one party may have: a tenth of what a core answers."""
+
+MAX_SOURCES: Final = 4096
+"""Addresses, and prefixes, whose requests are counted at a time."""
+
 MAX_HAND_OVERS: Final = 256
 """Newcomers that wait to be handed records."""
 

@@ -15,6 +15,7 @@ from typing import Final
 
 from swarm.dht.addresses import Address, may_pass
 from swarm.dht.calls import Answered, Target
+from swarm.dht.diversity import diverse
 from swarm.dht.limits import (
     ALPHA,
     LOOKUP_SECONDS,
@@ -52,6 +53,10 @@ class _Candidate:
     state: _State = field(compare=False, default=_State.NEW)
     contact: Contact | None = field(compare=False, default=None)
 
+    @property
+    def invite(self) -> str | None:
+        return self.contact.invite if self.contact is not None else None
+
 
 class Lookup:
     """One search by ``protocol``'s node for the ``k`` nodes closest to ``target`` that answer."""
@@ -82,8 +87,8 @@ class Lookup:
             async with asyncio.timeout(LOOKUP_SECONDS):
                 await self._search()
         self._table.looked_up(self._target)
-        answered = (one.contact for one in self._candidates if one.state is _State.ANSWERED)
-        return [contact for contact in answered if contact is not None][: self._k]
+        answered = self._nearest(besides=frozenset(_State) - {_State.ANSWERED})
+        return [one.contact for one in answered if one.contact is not None]
 
     async def _search(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -99,8 +104,11 @@ class Lookup:
                 task.cancel()
 
     def _nearest(self, *, besides: frozenset[_State]) -> list[_Candidate]:
-        """The k closest whose state is none of ``besides``."""
-        return [one for one in self._candidates if one.state not in besides][: self._k]
+        """The k closest, not all alike, whose state is none of ``besides``."""
+        counted = [one for one in self._candidates if one.state not in besides]
+        return diverse(
+            counted, self._k, prefix=lambda one: one.address.neighbourhood, invite=lambda one: one.invite
+        )
 
     def _is_finished(self) -> bool:
         """Whether the k closest have answered, and nobody closer may still do."""
@@ -151,4 +159,5 @@ class Lookup:
         addresses.add(address)
         state = _State.FAILED if self._contacts.is_silent(node, address) else _State.NEW
         candidate = _Candidate(distance=distance(node, self._target), node=node, address=address, state=state)
+        candidate.contact = self._contacts.find(node, address)
         bisect.insort(self._candidates, candidate)

@@ -1,10 +1,6 @@
-"""One node of the DHT: table, storage and protocol put together, and the three things it is used for.
-
-All peers of a swarm publish under one key, its rendezvous, and find each other there.
-"""
+"""One node of the DHT: table, storage and protocol put together, and what it does with them."""
 
 import asyncio
-import hashlib
 from collections.abc import Callable
 
 from swarm.clock import Clock
@@ -14,18 +10,12 @@ from swarm.dht.lookup import Lookup
 from swarm.dht.messages import Store, Stored, fill
 from swarm.dht.proof import node_id
 from swarm.dht.protocol import Protocol
-from swarm.dht.reading import Reading
-from swarm.dht.storage import Held, RecordStorage
+from swarm.dht.rendezvous import Rendezvous
+from swarm.dht.storage import RecordStorage
 from swarm.dht.table import Contact, Table
 from swarm.errors import RemoteTimeoutError
 from swarm.identity.keys import PrivateKey
-from swarm.ids import SHORT_ID_BYTES, PeerId, SwarmId, base32_decode
-
-
-def rendezvous(swarm: SwarmId) -> bytes:
-    """The key under which the peers of ``swarm`` publish."""
-    context = b"fusion-swarm rendezvous 1\0" + base32_decode(swarm)
-    return hashlib.sha256(context).digest()[:SHORT_ID_BYTES]
+from swarm.ids import PeerId, SwarmId
 
 
 class Node:
@@ -42,32 +32,17 @@ class Node:
     ) -> None:
         self.id = node_id(key.public)
         self.swarm = swarm
-        self.rendezvous = rendezvous(swarm)
+        self.rendezvous = Rendezvous(swarm)
         self.clock = clock
         self.storing = storing
         self.table = Table(self.id, clock=clock)
-        self.storage = RecordStorage(self.id, swarm=swarm, known=known)
+        self.storage = RecordStorage(self.id, swarm=swarm, known=known, belongs=self.rendezvous.has)
         answering = Answering(table=self.table, storage=self.storage, clock=clock, storing=storing)
         self.protocol = Protocol(key, clock=clock, table=self.table, storing=storing, answer=answering.answer)
 
     async def closest(self, target: bytes) -> list[Contact]:
         """The contacts closest to ``target`` that answer, closest first; without ourselves."""
         return await Lookup(self.protocol, self.table, target).run()
-
-    async def read(self, *, publisher: bytes = b"", local: bool) -> list[Held]:
-        """The live records of the swarm (of ``publisher`` only, where one is given).
-
-        In turns from each node that gave some, the newest of each first: one that makes up many does not come
-        before all others.
-
-        Read from the network, and merged with our own storage where ``local``.
-        """
-        reading = Reading(self.protocol.calls, self.rendezvous, swarm=self.swarm, clock=self.clock)
-        if local:
-            for held in self.storage.read(self.rendezvous, now=self.clock.wall()):
-                reading.merge(held, self.id)
-        await reading.read_from(await self.closest(self.rendezvous), publisher=publisher)
-        return reading.in_turns()
 
     async def store(self, contact: Contact, key: bytes, records: list[bytes]) -> list[int]:
         """Hand ``records`` to ``contact`` for ``key``; for each, the sequence that it then holds.
@@ -87,11 +62,9 @@ class Node:
             held += answered.answer.held
         return held + [0] * (len(records) - len(held))
 
-    async def store_on_closest(self, record: bytes) -> list[int]:
-        """Hand ``record`` to the nodes closest to the rendezvous; for each, the sequence it then holds."""
-        contacts = [one for one in await self.closest(self.rendezvous) if one.storing]
+    async def store_on_closest(self, key: bytes, record: bytes) -> list[int]:
+        """Hand ``record`` to the nodes closest to ``key``; for each, the sequence that it then holds."""
+        contacts = [one for one in await self.closest(key) if one.storing]
         async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(self.store(contact, self.rendezvous, [record])) for contact in contacts
-            ]
+            tasks = [group.create_task(self.store(contact, key, [record])) for contact in contacts]
         return [task.result()[0] for task in tasks]

@@ -31,6 +31,7 @@ from swarm.dht.proof import (
     make_proof,
     node_id,
 )
+from swarm.dht.rates import Rates
 from swarm.dht.seal import Envelope, Opened, Refused, Sealer
 from swarm.dht.table import Contact, Table
 from swarm.errors import RemoteProtocolError
@@ -73,6 +74,7 @@ class Protocol:
         self._storing = storing
         self._answer = answer
         self._cookies = Cookies(clock)
+        self._rates = Rates(clock)
 
     @property
     def families(self) -> frozenset[Family]:
@@ -107,6 +109,9 @@ class Protocol:
                 self.calls.on_challenge(datagram, opened, address)
 
     def _on_request(self, request: Request, opened: Opened, address: Address) -> None:
+        if not self._rates.take(address):
+            self.counts["refused_rate"] += 1
+            return
         contact = self.contacts.recognise(opened, address)
         if contact is not None:
             self.contacts.note(contact, opened, storing=request.storing)

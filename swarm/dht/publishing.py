@@ -1,8 +1,10 @@
 """Our own record: signed anew with a rising sequence, stored, looked after."""
 
+import asyncio
 from dataclasses import dataclass
 
 from swarm.dht.node import Node
+from swarm.dht.reading import Reading
 from swarm.identity.keys import PrivateKey
 from swarm.wire.messages.hello import Role
 from swarm.wire.records.peer import sign_record
@@ -22,6 +24,7 @@ class Publishing:
         self._key = key
         self._lifetime = lifetime
         self._claim: _Claim | None = None
+        self._record = b""
         self._sequence = 0
         self._signed = 0.0
         self.confirmed = 0
@@ -35,21 +38,41 @@ class Publishing:
         return await self._store(_Claim(addresses=addresses, role=role))
 
     async def refresh(self) -> None:
-        """Publish again where a third of the record's life is over, or nobody else has it any more."""
+        """Sign the record anew where a third of its life is over, and hand it to those that should have it.
+
+        Holders depart, and others come closer than they were; who has it already is told nothing new.
+        """
         if self._claim is None:
             return
-        age = self._node.clock.elapsed() - self._signed
-        if age >= self._lifetime / 3 or not await self.confirm():
+        if self._node.clock.elapsed() - self._signed >= self._lifetime / 3:
             await self._store(self._claim)
+        else:
+            self.confirmed = (await self._hand_out()).count(self._sequence)
 
     async def confirm(self) -> bool:
         """Whether another node gives us back the record that we published last."""
         if self._claim is None:
             return False
-        found = await self._node.read(publisher=self._node.id, local=False)
+        node = self._node
+        reading = Reading(node.protocol.calls, self._shard, swarm=node.swarm, clock=node.clock)
+        await reading.read_from(await node.closest(self._shard), publisher=node.id)
         return any(
-            held.publisher == self._node.id and held.record.sequence == self._sequence for held in found
+            held.publisher == node.id and held.record.sequence == self._sequence for held in reading.records
         )
+
+    @property
+    def _shard(self) -> bytes:
+        return self._node.rendezvous.shard_of(self._node.id)
+
+    async def _hand_out(self) -> list[int]:
+        """Store our record under its keys; the sequences that the nodes closest to its shard hold now.
+
+        The meeting point may be full of others: only the shard counts.
+        """
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._node.store_on_closest(self._node.rendezvous.meeting, self._record))
+            shard = group.create_task(self._node.store_on_closest(self._shard, self._record))
+        return shard.result()
 
     async def _store(self, claim: _Claim) -> int:
         sequence, held = await self._sign_and_store(claim, at_least=0)
@@ -74,5 +97,7 @@ class Publishing:
             addresses=claim.addresses,
         )
         self._claim, self._sequence, self._signed = claim, sequence, clock.elapsed()
-        self._node.storage.keep_own(self._node.rendezvous, record, now=now)
-        return sequence, await self._node.store_on_closest(record)
+        self._record = record
+        for key in self._node.rendezvous.keys_of(self._node.id):
+            self._node.storage.keep_own(key, record, now=now)
+        return sequence, await self._hand_out()

@@ -63,12 +63,19 @@ def _earlier(candidates: list[Held], held: Held) -> Held | None:
 class RecordStorage:
     """The records of one node. ``node`` is its id, whose own records stay until they are replaced.
 
-    ``known`` says of a peer whether it has been seen to be a member.
+    ``known`` says of a peer whether it has been seen to be a member, ``belongs`` whether under a key (the
+    first) a publisher may have its record.
     """
 
     def __init__(
-        self, node: bytes, *, swarm: SwarmId, known: Callable[[PeerId], bool] = lambda _: False
+        self,
+        node: bytes,
+        *,
+        swarm: SwarmId,
+        known: Callable[[PeerId], bool] = lambda _: False,
+        belongs: Callable[[bytes, bytes], bool] = lambda _key, _publisher: True,
     ) -> None:
+        self._belongs: Final = belongs
         self._is_known: Final = known
         self._node: Final = node
         self._swarm: Final = swarm
@@ -82,11 +89,14 @@ class RecordStorage:
         RemoteProtocolError for a record that nobody should have sent.
         """
         self._expire(key, now)
-        known = self._known(key, data)
-        if known is not None:
-            return known
+        record = parse_record(data)
+        publisher = node_id(record.public_key)
+        if not self._belongs(key, publisher):
+            raise RemoteProtocolError("a record lies under a key that is not its publisher's")
+        current = self._keys.get(key, {}).get(publisher)
+        if current is not None and current.data == data:
+            return current.record.sequence
         held = check_record(data, swarm=self._swarm, now=now, source=source)
-        current = self._keys.get(key, {}).get(held.publisher)
         if current is not None and current.record.sequence >= held.record.sequence:
             return current.record.sequence
         if current is None and not self._make_room(key, held):
@@ -99,12 +109,6 @@ class RecordStorage:
     def keep_own(self, key: bytes, data: bytes, *, now: float) -> None:
         """Hold our own record, whatever the limits: a lone node still knows what it published."""
         self._put(key, check_record(data, swarm=self._swarm, now=now))
-
-    def _known(self, key: bytes, data: bytes) -> int | None:
-        """The sequence of the record that is held already where ``data`` is the same once more."""
-        record = parse_record(data)
-        current = self._keys.get(key, {}).get(node_id(record.public_key))
-        return current.record.sequence if current is not None and current.data == data else None
 
     def _make_room(self, key: bytes, held: Held) -> bool:
         """Whether there is room for a new publisher under ``key``, made where it has to be."""

@@ -8,7 +8,7 @@ clock's.
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from kademlia.node import Node
@@ -16,6 +16,7 @@ from kademlia.routing import KBucket, RoutingTable
 
 from swarm.clock import Clock
 from swarm.dht.addresses import Address
+from swarm.dht.diversity import diverse
 from swarm.dht.limits import MAX_SILENCES, MAX_SILENCES_ALONE, K
 from swarm.dht.roundtrip import RoundTrip
 from swarm.dht.seal import Envelope
@@ -27,11 +28,16 @@ _SPLIT_BITS: Final = 5
 """Levels that a bucket far from us may split further (b of the Kademlia paper, section 4.2)."""
 
 
+_POOL: Final = 5
+"""Times k contacts by distance, among which the places of k are given."""
+
+
 class Contact(Node):  # type: ignore[misc]  # the library has no types
     """A node that has shown its key at this address.
 
     ``heard`` is the elapsed time of its last datagram, ``silences`` the calls in a row that it left
-    unanswered, ``envelope`` how it sealed last, ``storing`` whether it holds records for others.
+    unanswered, ``envelope`` how it sealed last, ``storing`` whether it holds records for others, ``invite``
+    by which it is a member: None before it was asked, empty where it does not show one.
     """
 
     id: bytes
@@ -44,6 +50,7 @@ class Contact(Node):  # type: ignore[misc]  # the library has no types
         self.silences = 0
         self.heard = 0.0
         self.envelope: Envelope | None = None
+        self.invite: str | None = None
         self.round_trip = RoundTrip()
 
     @property
@@ -83,8 +90,9 @@ class Table(RoutingTable):  # type: ignore[misc]  # the library has no types
     def add_contact(self, contact: Contact) -> None:
         """Add ``contact`` or move it to the end of its bucket, as the one heard last.
 
-        In a full bucket it takes the place of one that has been silent, or becomes a replacement: old
-        contacts that answer are never displaced (Kademlia paper, section 4.1).
+        In a full bucket it takes the place of one that has been silent, or of one of too many that are alike
+        (:mod:`swarm.dht.diversity`), or becomes a replacement: other old contacts that answer are never
+        displaced (Kademlia paper, section 4.1).
         """
         while True:
             index = self.get_bucket_for(contact)
@@ -95,9 +103,35 @@ class Table(RoutingTable):  # type: ignore[misc]  # the library has no types
             if not self._may_split(bucket):
                 break
             self.split_bucket(index)
-        silent = [member for member in bucket.get_nodes() if member.silences]
-        if silent:
-            bucket.remove_node(max(silent, key=lambda member: member.silences))
+        self._settle(bucket)
+
+    def remove_contact(self, contact: Contact) -> None:
+        """Drop ``contact``; the best of those that wait takes its place."""
+        super().remove_contact(contact)
+        self._settle(self.buckets[self.get_bucket_for(contact)])
+
+    def vouched(self, contact: Contact, invite: str) -> None:
+        """``contact`` has shown by which ``invite`` it is a member; empty where it could not."""
+        contact.invite = invite
+        self._settle(self.buckets[self.get_bucket_for(contact)])
+
+    def _settle(self, bucket: KBucket) -> None:
+        """Give the places of a bucket to those of its members and replacements that are to have them."""
+        if not bucket.replacement_nodes:
+            return
+        members = sorted(bucket.get_nodes(), key=lambda member: member.silences)
+        live = [member for member in members if not member.silences]
+        newest, *waiting = reversed(bucket.replacement_nodes.values())
+        chosen = _diverse([*live, newest, *members[len(live) :], *waiting], self.ksize)
+        staying = {contact.id for contact in chosen}
+        for member in members:
+            if member.id not in staying:
+                del bucket.nodes[member.id]
+                bucket.replacement_nodes[member.id] = member
+        for contact in chosen:
+            if contact.id not in bucket.nodes:
+                del bucket.replacement_nodes[contact.id]
+                bucket.nodes[contact.id] = contact
 
     def _may_split(self, bucket: KBucket) -> bool:
         depth = ID_BITS - (bucket.range[1] - bucket.range[0]).bit_length()
@@ -130,9 +164,12 @@ class Table(RoutingTable):  # type: ignore[misc]  # the library has no types
         for bucket in sorted(self.buckets, key=lambda bucket: _range_distance(bucket, number)):
             yield from sorted(bucket.get_nodes(), key=lambda contact: contact.long_id ^ number)
 
-    def closest(self, target: bytes, k: int | None = None) -> list[Contact]:
-        """The ``k`` contacts closest to ``target``, closest first, the target itself included."""
-        return list(itertools.islice(self.by_distance(target), k or self.ksize))
+    def closest(
+        self, target: bytes, k: int | None = None, *, of: Callable[[Contact], bool] = lambda _: True
+    ) -> list[Contact]:
+        """The ``k`` contacts closest to ``target`` that are not all alike, closest first, itself included."""
+        k = k or self.ksize
+        return _diverse(list(itertools.islice(filter(of, self.by_distance(target)), _POOL * k)), k)
 
     def find_neighbors(self, node: Node, k: int | None = None, exclude: Node | None = None) -> list[Contact]:
         """The exact k closest to ``node``, without itself and without ``exclude``."""
@@ -164,6 +201,10 @@ class Table(RoutingTable):  # type: ignore[misc]  # the library has no types
             edge = bucket.range[1] + 1
         if edge != 2**ID_BITS:
             raise LocalError("the routing table does not cover all ids")
+
+
+def _diverse(contacts: list[Contact], k: int) -> list[Contact]:
+    return diverse(contacts, k, prefix=lambda one: one.address.neighbourhood, invite=lambda one: one.invite)
 
 
 def _range_distance(bucket: KBucket, number: int) -> int:

@@ -94,8 +94,8 @@ def test_a_name_that_does_not_resolve_says_so(host: str) -> None:
     [
         ("192.0.2.77", "192.0.2.0/24"),
         ("127.0.0.1", "127.0.0.0/24"),
-        ("2001:db8:1:2::3", "2001:db8:1::/48"),
-        ("fe80::1%eth0", "fe80::/48"),
+        ("2001:db8:1:203::3", "2001:db8:1:200::/56"),
+        ("fe80::1%eth0", "fe80::/56"),
     ],
 )
 def test_a_neighbourhood_is_what_one_party_gets(host: str, neighbourhood: str) -> None:

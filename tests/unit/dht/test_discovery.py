@@ -448,8 +448,8 @@ def test_statistics_count_what_happened(run: Run) -> None:
         swarm = await peers.swarm(3)
         numbers = swarm[1].statistics()
         assert numbers.contacts == 2
-        assert numbers.records == 3
-        assert numbers.stored_bytes > 3 * 150
+        assert numbers.records == 2 * 3
+        assert numbers.stored_bytes > 2 * 3 * 150
         assert numbers.confirmed == 2
         assert numbers.calls > 0
         assert numbers.calls_unanswered == numbers.calls_repeated == 0

@@ -16,8 +16,9 @@ from swarm.dht.addresses import Address
 from swarm.dht.calls import Target
 from swarm.dht.limits import MAX_DATAGRAM_BYTES, MAX_PUBLISHERS
 from swarm.dht.messages import Ping, Pong, Reply
+from swarm.dht.storage import check_record
 from swarm.dht.table import distance
-from swarm.errors import FailureError, MisuseError, RemoteTimeoutError
+from swarm.errors import FailureError, MisuseError, RemoteProtocolError, RemoteTimeoutError
 from swarm.testing.clock import ManualClock
 from swarm.testing.datagrams import MemoryDatagrams
 from swarm.testing.loop import run_on_manual_clock
@@ -94,7 +95,7 @@ def test_fault_larger_replies_vanish_and_evict_healthy_nodes(
         addresses = tuple(f"{'a' * 60}.example:{port}" for port in range(8))
         for number in range(100, 100 + MAX_PUBLISHERS - 3):
             record = make_record(number, wall=wall, addresses=addresses)
-            assert node.storage.offer(node.rendezvous, record, now=wall)
+            assert node.storage.offer(node.rendezvous.meeting, record, now=wall)
         assert node.storage.stored_bytes > 30 * MAX_DATAGRAM_BYTES
         assert len(await swarm[2].find()) == MAX_PUBLISHERS
         assert swarm[2].statistics().contacts == 2
@@ -122,12 +123,12 @@ def test_fault_an_old_republish_overwrites_newer_values(run: Run, make_record: C
     async def body(scene: Scene) -> None:
         swarm = await scene.peers.swarm(4)
         node = swarm[0]._node
-        old = [one.data for one in node.storage.read(node.rendezvous, now=scene.clock.wall())]
+        old = [one.data for one in node.storage.read(node.rendezvous.meeting, now=scene.clock.wall())]
         for number, peer in enumerate(swarm):
             await peer.publish([f"10.0.0.{number}:9"], "peer")
         for other in swarm:
-            for contact in await other._node.closest(node.rendezvous):
-                await other._node.store(contact, node.rendezvous, old)
+            for contact in await other._node.closest(node.rendezvous.meeting):
+                await other._node.store(contact, node.rendezvous.meeting, old)
         for peer in swarm:
             assert {record.addresses[0][-2:] for record in await peer.find()} == {":9"}
 
@@ -170,17 +171,21 @@ def test_fault_find_neighbors_misses_a_fifth_of_the_k_closest(run: Run) -> None:
 def test_fault_newcomers_are_handed_the_wrong_keys(run: Run, make_record: Callable[..., bytes]) -> None:
     async def body(scene: Scene) -> None:
         holder = await scene.peers.start(0)
-        keys = [bytes([number]) * 20 for number in range(30)]
-        for number, key in enumerate(keys):
+        keys = set()
+        for number in range(30):
             record = make_record(100 + number, wall=scene.clock.wall())
-            holder._node.storage.offer(key, record, now=scene.clock.wall())
+            publisher = check_record(record, swarm=holder._node.swarm, now=scene.clock.wall()).publisher
+            keys |= set(holder._node.rendezvous.keys_of(publisher))
+            for key in keys:
+                with contextlib.suppress(RemoteProtocolError):
+                    holder._node.storage.offer(key, record, now=scene.clock.wall())
         async with asyncio.TaskGroup() as group:
             running = group.create_task(holder.run())
             newcomer = await scene.peers.start(1)
             await newcomer.join([scene.peers.seed(0)])
             await asyncio.sleep(5)
             running.cancel()
-        assert set(newcomer._node.storage.held_keys()) == set(keys)
+        assert set(newcomer._node.storage.held_keys()) == keys
 
     run(body)
 
@@ -280,15 +285,17 @@ def test_fault_values_are_unauthenticated_and_storage_is_unbounded(
         wall = scene.clock.wall()
         good = make_record(100, wall=wall)
         forged = [make_record(101, wall=wall)[:64] + good[64:], good[:64] + bytes(100), b"value"]
-        assert await attacker.store(contact, victim.rendezvous, forged) == [0, 0, 0]
+        assert await attacker.store(contact, victim.rendezvous.meeting, forged) == [0, 0, 0]
         flood = [make_record(200 + number, wall=wall) for number in range(300)]
-        await attacker.store(contact, victim.rendezvous, flood)
+        await attacker.store(contact, victim.rendezvous.meeting, flood)
         victim.storage.check()
-        assert len(victim.storage) <= MAX_PUBLISHERS + 1
-        key = bytes(20)
+        assert len(victim.storage.read(victim.rendezvous.meeting, now=wall)) <= MAX_PUBLISHERS + 1
+        key = victim.rendezvous.shard_of(check_record(good, swarm=victim.swarm, now=wall).publisher)
         for _ in range(3):
             await attacker.store(contact, key, [good] * 5)
+            assert await attacker.store(contact, bytes(20), [good]) == [0]
         assert len(victim.storage.read(key, now=wall)) == 1
+        assert victim.storage.read(bytes(20), now=wall) == []
 
     run(body)
 

@@ -5,21 +5,15 @@ import pytest
 
 from swarm.dht.addresses import Address
 from swarm.dht.messages import Answer, Datagram, Pong, Reply, Request, Stored
-from swarm.dht.node import Node, rendezvous
+from swarm.dht.node import Node
 from swarm.dht.proof import answering_statement, make_proof
 from swarm.dht.seal import Opened
 from swarm.dht.table import Contact
 from swarm.identity.keys import PrivateKey
-from swarm.ids import SwarmId, swarm_id
+from swarm.ids import SwarmId
 from swarm.testing.clock import ManualClock
 from swarm.testing.datagrams import MemoryDatagrams
 from swarm.testing.loop import run_on_manual_clock
-
-
-def test_each_swarm_has_a_rendezvous_of_its_own() -> None:
-    keys = {rendezvous(swarm_id(bytes([number]) * 32)) for number in range(50)}
-    assert len(keys) == 50
-    assert {len(key) for key in keys} == {20}
 
 
 @pytest.mark.parametrize("answer", [Pong(), Stored(()), Stored((1, 2, 3)), None])
@@ -55,7 +49,7 @@ def test_a_node_that_does_not_say_what_it_holds_counts_as_holding_nothing(
         await insider.open(on)
         contact = Contact(insider.node, insider.address, boot=insider.sealer.boot, storing=True)
         records = [make_record(100 + number, wall=clock.wall()) for number in range(2)]
-        assert await node.store(contact, bytes(20), records) == [0, 0]
+        assert await node.store(contact, node.rendezvous.meeting, records) == [0, 0]
 
     run_on_manual_clock(main)
 
@@ -77,7 +71,7 @@ def test_many_records_are_handed_over_in_as_many_datagrams_as_they_need(
         contact = Contact(nodes[1].id, Address.of("10.0.0.1", 7423), boot=bytes(8), storing=True)
         records = [make_record(100 + number, wall=clock.wall()) for number in range(40)]
         sequence = int(clock.wall() * 1000)
-        assert await nodes[0].store(contact, bytes(20), records) == [sequence] * 40
+        assert await nodes[0].store(contact, nodes[0].rendezvous.meeting, records) == [sequence] * 40
         assert 5 < nodes[0].protocol.calls.made < 40
         assert len(nodes[1].storage) == 40
 

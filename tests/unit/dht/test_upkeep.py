@@ -9,15 +9,16 @@ from swarm.dht.calls import Target
 from swarm.dht.limits import MAX_HAND_OVERS, MAX_PUBLISHERS, K
 from swarm.dht.messages import Ping
 from swarm.dht.node import Node
+from swarm.dht.rendezvous import Rendezvous
 from swarm.dht.table import distance
 from swarm.dht.upkeep import STALE_SECONDS, Upkeep
 from swarm.identity.keys import PrivateKey
-from swarm.ids import SwarmId
+from swarm.ids import SwarmId, swarm_id
 from swarm.testing.clock import ManualClock
 from swarm.testing.datagrams import MemoryDatagrams
 from swarm.testing.loop import run_on_manual_clock
 
-KEY = b"\x07" * 20
+KEY = Rendezvous(swarm_id(bytes(32))).meeting
 
 
 class Scene:
