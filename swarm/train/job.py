@@ -16,7 +16,7 @@ from swarm.train.authored import run_file
 from swarm.train.capture import Loss, capture
 from swarm.train.groups import check_used
 from swarm.train.optimizer import SGD, Adam, AdamW, Optimizer
-from swarm.train.samples import Samples, first_samples, prepare_samples, sample_count
+from swarm.train.samples import Samples, field_names, first_samples, prepare_samples, sample_count
 from swarm.wire.limits import MAX_MICRO_BATCHES, MAX_STEPS
 
 __all__ = ["CapturedJob", "TrainingJob", "capture_job", "load_job", "prepare_samples"]
@@ -36,7 +36,9 @@ class TrainingJob:
     loss: Loss | None
     """Called with (outputs, target); returns a scalar tensor. None: the model returns the loss itself."""
     dataset: Samples
-    """Samples (input, ..., target): a map-style dataset, or a tuple with one array for each field."""
+    """Samples (input, ..., target): a map-style dataset, or a tuple with one array for each field. Or with
+    names, those of ``forward``'s arguments and the target's, which is ``labels`` or last: a dataset of
+    mappings, or one mapping of arrays."""
     optimizer: Optimizer
     micro_batch_size: int
     """Samples that go through the model together."""
@@ -44,7 +46,7 @@ class TrainingJob:
     """Micro-batches in a step: one optimizer update has ``micro_batch_size * micro_batches`` samples."""
     steps: int
     """Optimizer updates in the run."""
-    example_inputs: Sequence[torch.Tensor] | None = None
+    example_inputs: Sequence[torch.Tensor] | Mapping[str, torch.Tensor] | None = None
     """One batch, of any size, of the fields of a sample or all but the target; from the dataset if absent."""
     held_out: Samples | None = None
     """Samples never trained on, with the same fields; their loss is measured after the last step."""
@@ -118,10 +120,12 @@ def capture_job(job: TrainingJob) -> CapturedJob:
     """
     fields = _micro_batch(job)
     _check_held_out(job, fields)
-    train = capture(job.model, fields, loss=job.loss, mode="train")
+    names = field_names(job.dataset)
+    examples = fields if names is None else dict(zip(names, fields, strict=True))
+    train = capture(job.model, examples, loss=job.loss, mode="train")
     trained = [train.graph.values[parameter] for parameter in trained_uses(train.graph)]
     check_used(job.optimizer.groups, [(value.name, len(value.spec.shape)) for value in trained])
-    evaluate = capture(job.model, fields, loss=job.loss, mode="evaluate")
+    evaluate = capture(job.model, examples, loss=job.loss, mode="evaluate")
     return CapturedJob(
         train=train.graph,
         evaluate=evaluate.graph,
@@ -148,7 +152,7 @@ def load_job(path: Path) -> TrainingJob:
 def _micro_batch(job: TrainingJob) -> tuple[torch.Tensor, ...]:
     """One micro-batch of all fields: the example inputs, or the first samples, repeated to fill it."""
     samples = [torch.from_numpy(field) for field in first_samples(job.dataset, job.micro_batch_size)]
-    examples = list(samples if job.example_inputs is None else job.example_inputs)
+    examples = list(samples if job.example_inputs is None else _examples(job))
     if len(examples) == len(samples) - 1:
         examples.append(samples[-1])
     if len(examples) != len(samples):
@@ -159,9 +163,21 @@ def _micro_batch(job: TrainingJob) -> tuple[torch.Tensor, ...]:
     )
 
 
+def _examples(job: TrainingJob) -> Sequence[torch.Tensor]:
+    """The author's example inputs, in the order of the fields."""
+    given, names = job.example_inputs or (), field_names(job.dataset)
+    if not isinstance(given, Mapping):
+        return given
+    if names is None or not set(given) <= set(names):
+        raise MisuseError(f"the example inputs {', '.join(given)} are not fields of the dataset's samples")
+    return [given[name] for name in names if name in given]
+
+
 def _check_held_out(job: TrainingJob, fields: Sequence[torch.Tensor]) -> None:
     if job.held_out is None:
         return
+    if field_names(job.held_out, "held-out set") != field_names(job.dataset):
+        raise MisuseError("the held-out set's samples have other fields than the dataset's")
     held_out = [torch.from_numpy(field) for field in first_samples(job.held_out, 1, "held-out set")]
     kinds = [[(field.dtype, field.shape[1:]) for field in samples] for samples in (held_out, fields)]
     if kinds[0] != kinds[1]:

@@ -16,7 +16,7 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 from swarm.errors import MisuseError
-from swarm.train.capture import Loss, set_mode
+from swarm.train.capture import Loss, loss_and_outputs, set_mode
 from swarm.train.capture.state import LOSS_TENSORS
 from swarm.train.job import TrainingJob
 from swarm.train.optimizer import (
@@ -30,7 +30,7 @@ from swarm.train.optimizer import (
     Optimizer,
     Step,
 )
-from swarm.train.samples import Array
+from swarm.train.samples import Array, field_names
 
 Batches = Callable[[int, int], NDArray[np.int64]]
 """The samples of (step, micro-batch), by their indices."""
@@ -62,13 +62,15 @@ def train_eagerly(job: TrainingJob, samples: Sequence[Array], *, batches: Batche
     parameters = list(named.values())
     optimizer = _optimizer(job.optimizer, named)
     scheduler = _scheduler(job.optimizer, optimizer, job.steps)
+    names = field_names(job.dataset)
     losses = []
     for step in range(job.steps):
         total = 0.0
         optimizer.zero_grad()
         for micro_batch in range(job.micro_batches):
-            value = _loss(module, loss, samples, batches(step, micro_batch))
-            (value / job.micro_batches).backward()  # type: ignore[no-untyped-call]
+            fields = _fields(module, samples, batches(step, micro_batch))
+            value, _ = loss_and_outputs(module, loss, fields, names)
+            (value / job.micro_batches).backward()
             total += value.item()
         if job.optimizer.clip_norm > 0:
             nn.utils.clip_grad_norm_(parameters, job.optimizer.clip_norm)
@@ -79,22 +81,26 @@ def train_eagerly(job: TrainingJob, samples: Sequence[Array], *, batches: Batche
 
 
 def held_out_loss(
-    module: nn.Module, loss: Loss | None, samples: Sequence[Array], micro_batch_size: int
+    module: nn.Module,
+    loss: Loss | None,
+    samples: Sequence[Array],
+    micro_batch_size: int,
+    names: Sequence[str] | None = None,
 ) -> float:
     """The mean loss of ``module``, in evaluation mode, over full micro-batches of ``samples`` in order.
 
     The swarm evaluates with static shapes, so what remains after floor(n / micro_batch_size) micro-batches is
-    measured by neither. The module is left in the mode that it was in.
+    measured by neither. The module is left in the mode that it was in. ``names`` are those of the fields.
     """
     count = len(samples[0]) // micro_batch_size
     flags = [(part, part.training) for part in module.modules()]
     set_mode(module, "evaluate")
     try:
         with torch.no_grad():
-            total = sum(
-                _loss(module, loss, samples, np.arange(first, first + micro_batch_size)).item()
-                for first in range(0, count * micro_batch_size, micro_batch_size)
-            )
+            total = 0.0
+            for first in range(0, count * micro_batch_size, micro_batch_size):
+                fields = _fields(module, samples, np.arange(first, first + micro_batch_size))
+                total += float(loss_and_outputs(module, loss, fields, names)[0])
     finally:
         for part, flag in flags:
             part.training = flag
@@ -110,18 +116,9 @@ def _parameters(module: nn.Module, loss: Loss | None) -> dict[str, nn.Parameter]
     return found
 
 
-def _loss(
-    module: nn.Module, loss: Loss | None, samples: Sequence[Array], indices: NDArray[np.int64]
-) -> torch.Tensor:
+def _fields(module: nn.Module, samples: Sequence[Array], indices: NDArray[np.int64]) -> list[torch.Tensor]:
     device = next((tensor.device for tensor in module.parameters()), torch.device("cpu"))
-    fields = [torch.from_numpy(field[indices]).to(device) for field in samples]
-    if loss is not None:
-        return loss(module(*fields[:-1]), fields[-1])
-    result = module(*fields)
-    if isinstance(result, torch.Tensor):
-        return result
-    value: torch.Tensor = result["loss"] if isinstance(result, dict) else result[0]
-    return value
+    return [torch.from_numpy(field[indices]).to(device) for field in samples]
 
 
 def _optimizer(chosen: Optimizer, named: Mapping[str, nn.Parameter]) -> torch.optim.Optimizer:

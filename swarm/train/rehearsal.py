@@ -24,7 +24,7 @@ from swarm.train.inference import check_operators
 from swarm.train.job import CapturedJob, TrainingJob
 from swarm.train.optimizer import SGD, to_manifest
 from swarm.train.reference import held_out_loss
-from swarm.train.samples import Array
+from swarm.train.samples import Array, field_names
 from swarm.train.stage import StageExecutor, StageTask
 from swarm.wire.limits import GIB, MAX_GRAPH_BYTES, MAX_OPERATORS
 
@@ -71,7 +71,8 @@ def require_repeatable(job: TrainingJob, captured: CapturedJob, samples: Sequenc
     for _ in range(2):
         with quiet(), failing("the model, called as it is,"), torch.random.fork_rng(devices=[]):
             torch.manual_seed(job.seed)
-            losses.append(held_out_loss(model, job.loss, first, job.micro_batch_size))
+            names = field_names(job.dataset)
+            losses.append(held_out_loss(model, job.loss, first, job.micro_batch_size, names))
     if repr(losses[0]) != repr(losses[1]):
         raise CaptureError(
             f"the model's loss is {losses[0]:.6g} for the first samples, and {losses[1]:.6g} for the same "

@@ -4,7 +4,7 @@ A swarm reads every item once, keeps it as bytes, and gives the same bytes to ev
 dataset must return the same item whenever it is asked for it, and all items must have one shape.
 """
 
-from collections.abc import Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any, Final, TypeGuard
 
 import numpy as np
@@ -14,11 +14,13 @@ from torch.utils.data import Dataset, IterableDataset
 
 from swarm.errors import FailureError, MisuseError
 from swarm.train.authored import describe_error
+from swarm.train.capture.calling import LABELS
 from swarm.wire.tensors import ITEM_BYTES
 
 Array = NDArray[Any]
-Samples = Dataset[Any] | tuple[Array | torch.Tensor, ...]
-"""What an author may give: a map-style dataset of (input, ..., target), or one array for each field."""
+Samples = Dataset[Any] | tuple[Array | torch.Tensor, ...] | Mapping[str, Array | torch.Tensor]
+"""What an author may give: a map-style dataset of (input, ..., target), or one array for each field. Samples
+and arrays may also come in a mapping, by the names that the model's ``forward`` gives its arguments."""
 
 KINDS: Final = frozenset(ITEM_BYTES) - {"bfloat16"}
 """The types of fields, by the names that numpy and the wire share; numpy has no bfloat16."""
@@ -27,8 +29,21 @@ _READ_TWICE: Final = 16
 """Items read a second time, spread over the dataset; the one that is random is rarely the only one."""
 
 
+def field_names(dataset: Samples, what: str = "dataset") -> tuple[str, ...] | None:
+    """The names of the fields of samples that come in a mapping, the target last; None for others.
+
+    The target is ``labels``, or the last field where none has that name.
+    """
+    sample = dataset if isinstance(dataset, Mapping | tuple | list) else _sample(dataset, 0, what)
+    if not isinstance(sample, Mapping):
+        return None
+    return tuple(sorted(map(str, sample), key=lambda name: name == LABELS))
+
+
 def sample_count(dataset: object, what: str = "dataset") -> int:
     """The number of samples in ``dataset``; raises MisuseError where it is none that can be prepared."""
+    if isinstance(dataset, Mapping):
+        return _length_of_arrays(list(dataset.values()), what)
     if isinstance(dataset, tuple | list):
         return _length_of_arrays(dataset, what)
     if isinstance(dataset, IterableDataset):
@@ -48,11 +63,11 @@ def prepare_samples(dataset: Samples, what: str = "dataset") -> list[Array]:
     items change between reads; FailureError where reading an item raises.
     """
     count = sample_count(dataset, what)
-    if isinstance(dataset, tuple | list):
-        return [_array(field, what, position) for position, field in enumerate(dataset)]
+    if isinstance(dataset, tuple | list | Mapping):
+        return [_array(field, what, position) for position, field in enumerate(_in_order(dataset))]
     columns = _read(dataset, count, what)
     for index in np.unique(np.linspace(0, count - 1, min(count, _READ_TWICE)).astype(int)).tolist():
-        again = _item(dataset, index, what)
+        again = _item(dataset, index, what, field_names(dataset, what))
         if any(a.tobytes() != column[index].tobytes() for a, column in zip(again, columns, strict=False)):
             raise MisuseError(
                 f"the {what}'s items change between reads (item {index} did): every peer must see the same "
@@ -63,24 +78,30 @@ def prepare_samples(dataset: Samples, what: str = "dataset") -> list[Array]:
 
 def first_samples(dataset: Samples, count: int, what: str = "dataset") -> list[Array]:
     """The first ``count`` samples, as :func:`prepare_samples` has them, in memory of their own."""
-    if isinstance(dataset, tuple | list):
-        return [_array(field[:count], what, position).copy() for position, field in enumerate(dataset)]
+    if isinstance(dataset, tuple | list | Mapping):
+        fields = enumerate(_in_order(dataset))
+        return [_array(field[:count], what, position).copy() for position, field in fields]
     return _read(dataset, count, what)
 
 
+def _in_order(sample: Any) -> Sequence[Any]:
+    """The fields of a sample, or of all in one array each, with the target last."""
+    names = field_names(sample)
+    return list(sample) if names is None else [sample[name] for name in names]
+
+
 def _read(dataset: Any, count: int, what: str) -> list[Array]:
-    first = _item(dataset, 0, what)
+    names = field_names(dataset, what)
+    first = _item(dataset, 0, what, names)
     columns = [np.empty((count, *field.shape), field.dtype) for field in first]
     for index in range(count):
-        _store(columns, index, first if index == 0 else _item(dataset, index, what), what)
+        _store(columns, index, first if index == 0 else _item(dataset, index, what, names), what)
     return columns
 
 
 def _length_of_arrays(fields: Sequence[object], what: str) -> int:
     if not fields or not all(_is_array(field) for field in fields):
-        raise MisuseError(
-            f"the {what} is a tuple, but not of arrays or tensors; give one array for each field"
-        )
+        raise MisuseError(f"the {what} is not made of arrays or tensors alone; give one array for each field")
     lengths = [len(field) if field.ndim else 0 for field in fields if _is_array(field)]
     if len(set(lengths)) > 1:
         shown = ", ".join(str(length) for length in lengths)
@@ -92,14 +113,22 @@ def _is_array(value: object) -> TypeGuard[Array | torch.Tensor]:
     return isinstance(value, np.ndarray | torch.Tensor)
 
 
-def _item(dataset: Any, index: int, what: str) -> list[Array]:
-    """The fields of one sample."""
-    try:
-        sample = dataset[index]
-    except Exception as error:
-        raise FailureError(f"reading item {index} of the {what} raised {describe_error(error)}") from error
+def _item(dataset: Any, index: int, what: str, names: tuple[str, ...] | None) -> list[Array]:
+    """The fields of one sample, in the order of ``names`` where they have some."""
+    sample = _sample(dataset, index, what)
+    if names is not None:
+        if not isinstance(sample, Mapping) or set(map(str, sample)) != set(names):
+            raise MisuseError(f"the {what}'s item {index} has other fields than item 0: {', '.join(names)}")
+        sample = tuple(sample[name] for name in names)
     fields = sample if isinstance(sample, tuple | list) else (sample,)
     return [_array(field, f"{what}'s item {index}", position) for position, field in enumerate(fields)]
+
+
+def _sample(dataset: Any, index: int, what: str) -> Any:
+    try:
+        return dataset[index]
+    except Exception as error:
+        raise FailureError(f"reading item {index} of the {what} raised {describe_error(error)}") from error
 
 
 def _array(value: object, what: str, position: int) -> Array:
@@ -113,6 +142,8 @@ def _array(value: object, what: str, position: int) -> Array:
             array = np.asarray(value)
         case float():
             array = np.asarray(value, dtype=np.float32)
+        case list() if _is_numbers(value):
+            array = torch.tensor(value).numpy()
         case _:
             array = np.asarray(None)
     native = array.dtype.newbyteorder("=")
@@ -123,6 +154,11 @@ def _array(value: object, what: str, position: int) -> Array:
             f"{', '.join(sorted(KINDS))}"
         )
     return np.ascontiguousarray(array, dtype=native).reshape(array.shape)
+
+
+def _is_numbers(values: list[Any]) -> bool:
+    """Whether ``values`` is a list of plain numbers, as libraries of datasets keep a text's tokens."""
+    return bool(values) and all(isinstance(value, bool | int | float) for value in values)
 
 
 def _store(columns: Sequence[Array], index: int, item: Sequence[Array], what: str) -> None:

@@ -1,7 +1,7 @@
 """The one entry: a module, example inputs and a loss in, the OP-DAG and its tensors out."""
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, ValuesView
 
 import torch
 from msgspec import Struct
@@ -10,6 +10,7 @@ from torch.export import ExportedProgram
 
 from swarm.errors import CaptureError, MisuseError
 from swarm.graph.dag import Graph
+from swarm.train.capture.calling import Loss, unknown_fields
 from swarm.train.capture.gradients import differentiable
 from swarm.train.capture.modes import Mode
 from swarm.train.capture.places import Place, Refusal
@@ -17,7 +18,7 @@ from swarm.train.capture.signature import input_name, live_nodes, reads_of, root
 from swarm.train.capture.state import ModelState, model_state
 from swarm.train.capture.tracing import trace
 from swarm.train.capture.translation import Leaf, Translation
-from swarm.train.capture.wrapper import Loss, ModelWithLoss
+from swarm.train.capture.wrapper import ModelWithLoss
 
 
 class Captured(Struct, frozen=True, kw_only=True):
@@ -37,45 +38,57 @@ class Captured(Struct, frozen=True, kw_only=True):
 
 def capture(
     module: nn.Module,
-    example_inputs: Sequence[torch.Tensor],
+    example_inputs: Sequence[torch.Tensor] | Mapping[str, torch.Tensor],
     *,
     loss: Loss | None = None,
     mode: Mode = "train",
 ) -> Captured:
     """Capture ``module`` and ``loss`` as one graph with the static shapes of ``example_inputs``.
 
-    ``example_inputs`` are one micro-batch: the model's inputs and, where ``loss`` is given, the target last.
-    ``loss`` is called with (outputs, target) and returns a scalar; without it the module returns the loss
-    itself: alone, as the first of a tuple, or under ``loss`` in a mapping. The module is left exactly as it
-    was.
+    ``example_inputs`` are one micro-batch: the model's inputs and, last, the target; a mapping has them by
+    the names that ``forward`` gives them. ``loss`` is called with (outputs, target) and returns a scalar;
+    without it the module returns the loss itself: alone, as the first of a tuple, or under ``loss`` in a
+    mapping. The module is left exactly as it was.
 
     Raises CaptureError, one line with module path, source line and a way out, where the model cannot become a
     graph, and MisuseError for arguments of the wrong kind. Source: decision D4.
     """
-    _check_arguments(module, example_inputs, loss)
-    wrapper = ModelWithLoss(module, loss)
+    names = tuple(example_inputs) if isinstance(example_inputs, Mapping) else None
+    given = example_inputs.values() if isinstance(example_inputs, Mapping) else example_inputs
+    _check_arguments(module, given, loss)
+    _check_names(module, names or (), loss)
+    wrapper = ModelWithLoss(module, loss, names)
     try:
         state = model_state(wrapper)
         device = next((tensor.device for tensor in wrapper.parameters()), torch.device("cpu"))
-        fields = tuple(field.detach().to(device) for field in example_inputs)
+        fields = tuple(field.detach().to(device) for field in given)
         return _translated(trace(wrapper, fields, mode), state, fields, mode)
     except Refusal as refusal:
         raise CaptureError(f"{refusal.place or Place()}: {refusal.sentence}") from refusal.__cause__
 
 
-def _check_arguments(module: object, example_inputs: object, loss: object) -> None:
+def _check_arguments(module: object, given: object, loss: object) -> None:
     if not isinstance(module, nn.Module):
         raise MisuseError(f"the model is of type {type(module).__name__}, and must be an nn.Module")
     if loss is not None and not callable(loss):
         raise MisuseError(
             f"the loss is of type {type(loss).__name__}, and must be a function of (outputs, target)"
         )
-    if not isinstance(example_inputs, tuple | list) or not all(
-        isinstance(field, torch.Tensor) for field in example_inputs
+    if not isinstance(given, tuple | list | ValuesView) or not all(
+        isinstance(field, torch.Tensor) for field in given
     ):
         raise MisuseError("example inputs are a tuple of tensors, one for each field of a sample")
-    if len(example_inputs) < (1 if loss is None else 2):
+    if len(given) < (1 if loss is None else 2):
         raise MisuseError("example inputs need at least one input, and the target last where a loss is given")
+
+
+def _check_names(module: nn.Module, names: Sequence[str], loss: Loss | None) -> None:
+    unknown = unknown_fields(module, names if loss is None else names[:-1])
+    if unknown:
+        raise MisuseError(
+            f"the field {unknown[0]} is no argument of {type(module).__name__}.forward; rename it, or drop "
+            "it from the samples"
+        )
 
 
 def _translated(

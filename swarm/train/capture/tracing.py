@@ -9,6 +9,7 @@ from torch import fx, nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
+from swarm.train.capture.experts import batched_experts
 from swarm.train.capture.modes import Mode, set_mode
 from swarm.train.capture.places import MODEL_PREFIX, Refusal, of_error
 from swarm.train.capture.quiet import quiet
@@ -42,6 +43,7 @@ def trace(wrapper: ModelWithLoss, fields: tuple[torch.Tensor, ...], mode: Mode) 
             quiet(tell=mode == "train"),
             torch.random.fork_rng(devices=[]),
             preserved(wrapper),
+            batched_experts(wrapper.model),
             no_custom_backward(),
             torch.enable_grad(),
         ):

@@ -13,9 +13,11 @@ from typing import Any, Final, NoReturn
 import numpy as np
 import torch
 from torch import nn
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from swarm.train.capture.ctc import ctc_loss
 from swarm.train.capture.places import Place, Refusal
 
 
@@ -105,6 +107,7 @@ _REFUSED: Final[dict[Callable[..., Any], str]] = {
     torch.autograd.backward: "a backward pass inside forward is no operator that peers run; drop it",
     torch.autograd.grad: "a gradient inside forward or the loss is no operator that peers run; drop it",
 }
+_CTC: Final = frozenset({torch.ctc_loss, functional.ctc_loss})
 _DATA: Final = getattr(torch.Tensor.data, "__get__")  # noqa: B009  a property, which the type checker does not see
 
 
@@ -113,6 +116,7 @@ class Watch(TorchFunctionMode):
 
     Lost would be that a block runs without gradients (export drops it where blocks are nested in autocast,
     and its decompositions everywhere), and ``.data``: both become explicit ``detach`` operators.
+    ``ctc_loss``, which is no operator that peers run, is written with others.
     """
 
     def __torch_function__(
@@ -128,6 +132,8 @@ class Watch(TorchFunctionMode):
         if func == _DATA:
             return args[0].detach()
         kwargs = kwargs or {}
+        if func in _CTC:
+            return ctc_loss(*args, **kwargs)
         if not torch.is_grad_enabled():
             _refuse_hidden_write(func, args, kwargs)
             args, kwargs = pytree.tree_map_only(torch.Tensor, _detached, (args, kwargs))

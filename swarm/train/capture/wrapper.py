@@ -1,17 +1,15 @@
 """The module that is traced: the author's model with its loss around it, and an eye on its state."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from swarm.train.capture.calling import Loss, loss_and_outputs
 from swarm.train.capture.places import LOSS_PATH, Place, Refusal
 from swarm.train.capture.watch import Watch, no_hidden_draws, plain_tensors
-
-Loss = Callable[[Any, Any], torch.Tensor]
-"""Called with (outputs, target); returns a scalar."""
 
 
 class _Slot(NamedTuple):
@@ -31,15 +29,15 @@ class _Slot(NamedTuple):
 class ModelWithLoss(nn.Module):
     """What is traced: all fields of a micro-batch in, the loss and the model's outputs out.
 
-    With a ``loss`` the last field is the target; without one, the model returns the loss itself: alone, as
-    the first of a tuple, or under ``loss`` in a mapping. ``replaced`` has the names of plain attributes whose
-    tensors the model replaced.
+    How the model is called is said in :func:`swarm.train.capture.calling.loss_and_outputs`. ``replaced`` has
+    the names of plain attributes whose tensors the model replaced.
     """
 
-    def __init__(self, model: nn.Module, loss: Loss | None) -> None:
+    def __init__(self, model: nn.Module, loss: Loss | None, names: Sequence[str] | None) -> None:
         super().__init__()
         self.model = model
         self.loss = loss
+        self.names = names
         self.replaced: set[str] = set()
 
     def forward(self, *fields: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
@@ -47,7 +45,7 @@ class ModelWithLoss(nn.Module):
         buffers = self._slots(lambda part: list(part.named_buffers(recurse=False)))
         plain = self._slots(plain_tensors)
         with Watch(), no_hidden_draws():
-            loss, outputs = self._evaluated(fields)
+            loss, outputs = loss_and_outputs(self.model, self.loss, fields, self.names)
             for slot in buffers:
                 _write_back(slot)
         self._note_changes(plain)
@@ -56,17 +54,6 @@ class ModelWithLoss(nn.Module):
                 "it is not a tensor; return the loss first, or give a loss function", Place(path=LOSS_PATH)
             )
         return loss, [leaf for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
-
-    def _evaluated(self, fields: Sequence[torch.Tensor]) -> tuple[Any, Any]:
-        if self.loss is not None:
-            outputs = self.model(*fields[:-1])
-            return self.loss(outputs, fields[-1]), outputs
-        result = self.model(*fields)
-        if isinstance(result, torch.Tensor):
-            return result, ()
-        if isinstance(result, Mapping):
-            return result.get("loss"), result
-        return (result[0], result[1:]) if isinstance(result, tuple | list) and result else (None, ())
 
     def _slots(self, held_by: Callable[[nn.Module], list[tuple[str, torch.Tensor]]]) -> list[_Slot]:
         return [

@@ -126,7 +126,7 @@ def test_a_dataset_smaller_than_one_step_is_refused_with_the_numbers() -> None:
         ({"dataset": Stream()}, "the dataset can only be iterated; give one with __len__ and __getitem__"),
         (
             {"dataset": ([1, 2], [3, 4])},
-            "the dataset is a tuple, but not of arrays or tensors; give one array for each field",
+            "the dataset is not made of arrays or tensors alone; give one array for each field",
         ),
         (
             {"dataset": (np.zeros((9, 4)), np.zeros(8))},
@@ -164,6 +164,46 @@ def test_single_values_become_one_field_and_numbers_have_torchs_types() -> None:
     assert (flags.dtype, wide.dtype) == (np.dtype("bool"), np.dtype("float64"))
 
 
+def named_samples(kind: str) -> Any:
+    x, y = samples()
+    match kind:
+        case "arrays":
+            return {"labels": y, "input": x}
+        case "items":
+            return Listed([{"labels": int(b), "input": a.tolist()} for a, b in zip(x, y, strict=True)])
+        case _:
+            pairs = enumerate(zip(x.numpy(), y.numpy(), strict=True))
+            return Listed(
+                [{"input": a, "labels": b} if i % 2 else {"labels": b, "input": a} for i, (a, b) in pairs]
+            )
+
+
+@pytest.mark.parametrize("kind", ["arrays", "items", "in any order"])
+def test_samples_may_have_names_and_their_target_comes_last(kind: str) -> None:
+    inputs, targets = prepare_samples(named_samples(kind))
+    assert np.array_equal(inputs, samples()[0].numpy())
+    assert (inputs.dtype, targets.dtype) == (np.dtype("float32"), np.dtype("int64"))
+    assert targets.tolist() == samples()[1].tolist()
+    job = make(dataset=named_samples(kind), held_out=named_samples("arrays"))
+    named, plain = capture_job(job), capture_job(make())
+    assert (named.train, named.evaluate) == (plain.train, plain.evaluate)
+
+
+def test_example_inputs_may_have_names_too() -> None:
+    job = make(dataset=named_samples("arrays"), example_inputs={"input": samples(1)[0]})
+    assert capture_job(job).train.values[0].spec.shape == (8, 4)
+    assert sentence(lambda: capture_job(make(example_inputs={"input": samples(1)[0]}))) == (
+        "MisuseError: the example inputs input are not fields of the dataset's samples"
+    )
+
+
+def test_held_out_samples_have_the_datasets_names() -> None:
+    other = dict(zip(("x", "labels"), samples(), strict=True))
+    assert sentence(lambda: capture_job(make(dataset=named_samples("arrays"), held_out=other))) == (
+        "MisuseError: the held-out set's samples have other fields than the dataset's"
+    )
+
+
 def test_foreign_byte_order_and_strides_do_not_reach_the_blocks() -> None:
     (field,) = prepare_samples((np.arange(6, dtype=">i4").reshape(3, 2)[:, ::-1],))
     assert field.dtype == np.dtype("=i4")
@@ -196,7 +236,10 @@ def test_not_a_number_is_equal_to_itself_between_reads() -> None:
         ([(0, 1), (0,)], "the dataset's item 1 has 1 fields, and item 0 has 2"),
         (["text"], f"field 0 of the dataset's item 0 is of type str; {FIELDS}"),
         ([np.zeros(2, np.uint16)], f"field 0 of the dataset's item 0 is an array of uint16; {FIELDS}"),
-        ([{"x": 1}], f"field 0 of the dataset's item 0 is of type dict; {FIELDS}"),
+        ([({"x": 1},)], f"field 0 of the dataset's item 0 is of type dict; {FIELDS}"),
+        ([{"x": 1, "y": 2}, {"x": 1}], "the dataset's item 1 has other fields than item 0: x, y"),
+        ([{"x": 1}, (1,)], "the dataset's item 1 has other fields than item 0: x"),
+        ([([1, "2"],)], f"field 0 of the dataset's item 0 is of type list; {FIELDS}"),
         (
             [torch.zeros(2, dtype=torch.complex64)],
             f"field 0 of the dataset's item 0 is an array of torch.complex64; {FIELDS}",
