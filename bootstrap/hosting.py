@@ -47,6 +47,11 @@ class HostedNode(StatusSource, Protocol):
         ...
 
     @property
+    def has_joined(self) -> bool:
+        """Whether it was in its swarm, or has begun one."""
+        ...
+
+    @property
     def addresses(self) -> tuple[str, ...]:
         """``host:port`` where others can reach it."""
         ...
@@ -121,10 +126,18 @@ async def host_node(
                 await stack.enter_async_context(node)
             except BaseException:
                 if newcomer:
-                    # An invite that led nowhere must not bind the home to its swarm.
-                    (home.folder / STATE_FILE).unlink(missing_ok=True)
+                    _unbind(home)
                 raise
-            yield Hosted(node=node, status_url=server.url)
+            try:
+                yield Hosted(node=node, status_url=server.url)
+            finally:
+                if newcomer and not node.has_joined:
+                    _unbind(home)
+
+
+def _unbind(home: Home) -> None:
+    """An invite that led nowhere must not bind the home to its swarm."""
+    (home.folder / STATE_FILE).unlink(missing_ok=True)
 
 
 async def _serve_status(

@@ -48,7 +48,8 @@ def _make(options: BootstrapOptions, home: Home, identity: Identity) -> Node:
         disk=options.disk,
         capabilities=NOTHING,
     )
-    return Node(config, identity=identity, clock=SystemClock())
+    networks = options.networks(options.listen)
+    return Node(config, identity=identity, clock=SystemClock(), networks=networks)
 
 
 async def _serve(options: BootstrapOptions, hosted: Hosted[Node]) -> None:

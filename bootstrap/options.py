@@ -13,6 +13,7 @@ from swarm.net.address import Address
 
 if TYPE_CHECKING:
     from swarm.services.home import Home
+    from swarm.services.node import Networks
 
 EVERY_INTERFACE: Final = Address("", DEFAULT_PORT)
 LOOPBACK: Final = Address("127.0.0.1", 0)
@@ -86,6 +87,26 @@ class NodeOptions(HomeOptions):
             show_default="20GiB",
         ),
     ] = DEFAULT_DISK
+
+    mdns: Annotated[
+        bool,
+        typer.Option(
+            "--mdns/--no-mdns",
+            envvar="SWARM_MDNS",
+            help="Find peers of the swarm in the local network by multicast DNS, and be found.",
+        ),
+    ] = True
+
+    def networks(self, listen: Address) -> "Networks":
+        """The networks of a node on ``listen``; neighbours are looked for where they could reach it."""
+        from swarm.net.interfaces import is_loopback  # noqa: PLC0415 - not needed for --help
+        from swarm.services.node import Networks  # noqa: PLC0415
+
+        if not self.mdns or is_loopback(listen.host):
+            return Networks()
+        from swarm.net.multicast import Multicast  # noqa: PLC0415 - costs memory
+
+        return Networks(neighbours=Multicast())
 
     @property
     def node_home(self) -> "Home":

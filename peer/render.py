@@ -107,10 +107,20 @@ def render_job(job: JobStatus, now: float) -> Group:
     return Group(*parts)
 
 
+SHOWN_DOORS: Final = 8
+"""Lines of a view for addresses that are called on the way into the swarm."""
+
+
 def render_waiting(waiting: WaitingStatus, now: float) -> Text:
     """For what, since when, and until when."""
     limit = "" if waiting.until is None else f", gives up in {shown_span(waiting.until - now)}"
-    return Text(f"waiting for {clean(waiting.reason)}: {shown_span(now - waiting.since)}{limit}", "yellow")
+    line = f"waiting for {clean(waiting.reason)}: {shown_span(now - waiting.since)}{limit}"
+    doors = [
+        f"  {clean(door.seed)} ({door.source}{f', {door.family}' if door.family else ''}), "
+        f"call {door.calls + 1}: {clean(door.answer)}"
+        for door in waiting.doors[:SHOWN_DOORS]
+    ]
+    return Text("\n".join([line, *doors]), "yellow")
 
 
 def render_events(events: Iterable[EventStatus]) -> Table:

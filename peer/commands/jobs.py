@@ -135,7 +135,7 @@ def _make(options: NodeOptions, home: Home, identity: Identity) -> Node:
     config = NodeConfig(
         folder=home.folder, role="author", listen=ANY_PORT, disk=options.disk, capabilities=NOTHING
     )
-    return Node(config, identity=identity, clock=SystemClock())
+    return Node(config, identity=identity, clock=SystemClock(), networks=options.networks(ANY_PORT))
 
 
 async def _listen(node: Node) -> None:

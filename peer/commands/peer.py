@@ -85,7 +85,8 @@ def _make(options: PeerOptions, gift: "Gift", home: Home, identity: Identity) ->
         down=options.down,
         capabilities=capabilities(gift),
     )
-    return TrainingNode(config, gift=gift, identity=identity, clock=SystemClock())
+    networks = options.networks(options.listen)
+    return TrainingNode(config, gift=gift, identity=identity, clock=SystemClock(), networks=networks)
 
 
 async def _serve(hosted: "Hosted[TrainingNode]") -> None:

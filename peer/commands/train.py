@@ -22,7 +22,7 @@ from swarm.net.address import Address
 from swarm.services.home import Home
 from swarm.services.job import Job
 from swarm.services.jobs import Jobs
-from swarm.services.node import NodeConfig
+from swarm.services.node import Networks, NodeConfig
 
 if TYPE_CHECKING:
     from swarm.services.training.node import TrainingNode
@@ -45,9 +45,8 @@ def train(options: TrainOptions) -> int:
         job = dataclasses.replace(job, steps=options.steps)
     published: list[Job] = []
     try:
-        run_node(
-            options, make_author(disk=options.disk), lambda hosted: _follow(options, job, hosted, published)
-        )
+        make = make_author(disk=options.disk, networks=options.networks(ANY_PORT))
+        run_node(options, make, lambda hosted: _follow(options, job, hosted, published))
     except InterruptedRunError:
         if published:
             say("no longer following: swarm jobs shows whether the job goes on, swarm cancel ends it")
@@ -57,7 +56,9 @@ def train(options: TrainOptions) -> int:
     return 0
 
 
-def make_author(*, disk: int, listen: Address = ANY_PORT) -> "Callable[[Home, Identity], TrainingNode]":
+def make_author(
+    *, disk: int, listen: Address = ANY_PORT, networks: Networks | None = None
+) -> "Callable[[Home, Identity], TrainingNode]":
     """A maker of nodes that publish jobs and hold no stage."""
     from swarm.services.training.node import Gift, TrainingNode, capabilities  # noqa: PLC0415 - imports torch
     from swarm.train.device import find_device  # noqa: PLC0415
@@ -71,7 +72,7 @@ def make_author(*, disk: int, listen: Address = ANY_PORT) -> "Callable[[Home, Id
         config = NodeConfig(
             folder=home.folder, role="author", listen=listen, disk=disk, capabilities=capabilities(gift)
         )
-        return TrainingNode(config, gift=gift, identity=identity, clock=SystemClock())
+        return TrainingNode(config, gift=gift, identity=identity, clock=SystemClock(), networks=networks)
 
     return make
 

@@ -22,6 +22,19 @@ def own_hosts() -> tuple[str, ...]:
     return tuple(str(host) for host in ordered)
 
 
+def is_on_link(host: str) -> bool:
+    """Whether ``host`` is a number in a network that this machine has an interface in."""
+    ip = ipaddress.ip_address(host.partition("%")[0])
+    for addresses in psutil.net_if_addrs().values():
+        for address in addresses:
+            if address.family in {socket.AF_INET, socket.AF_INET6} and address.netmask:
+                own = ipaddress.ip_address(address.address.partition("%")[0])
+                bits = int(ipaddress.ip_address(address.netmask)).bit_count()
+                if own.version == ip.version and ip in ipaddress.ip_network((own, bits), strict=False):
+                    return True
+    return False
+
+
 def is_loopback(host: str) -> bool:
     """Whether ``host`` names this machine to itself only."""
     if host == "localhost":

@@ -1,7 +1,5 @@
 """How a node gets into its swarm: its ports, its addresses, the epoch key, joining (decisions D1, D2)."""
 
-import asyncio
-import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,16 +8,15 @@ from typing import Final
 from swarm.clock import Clock
 from swarm.dht.discovery import Discovery, DiscoveryConfig
 from swarm.dht.endpoint import Network as DatagramNetwork
-from swarm.errors import FailureError, LocalError, MisuseError
-from swarm.identity.rights import Right
-from swarm.ids import PeerId
+from swarm.errors import FailureError, LocalError
 from swarm.net.address import Address
 from swarm.net.interfaces import reachable_hosts
 from swarm.net.link import Link
 from swarm.net.pool import Pool
 from swarm.protocol.welcome import Epoch
-from swarm.services.joining import Joining, JoinState
-from swarm.services.redialing import Redialing
+from swarm.services.arrival import Arrival, Neighbourhood
+from swarm.services.context import Context
+from swarm.services.joining import JoinState
 from swarm.services.revoked import Revoked
 from swarm.wire.limits import MAX_ADDRESSES
 from swarm.wire.messages.hello import Role
@@ -41,18 +38,25 @@ class EntranceConfig:
 
 
 class Entrance:
-    """Opens the ports, joins, and then looks out for other peers."""
+    """Opens the ports, and lets the node arrive through them."""
 
-    def __init__(self, pool: Pool, config: EntranceConfig, *, clock: Clock, network: DatagramNetwork) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        config: EntranceConfig,
+        *,
+        clock: Clock,
+        network: DatagramNetwork,
+        neighbourhood: Neighbourhood | None = None,
+    ) -> None:
         self._pool = pool
         self._config = config
         self._clock = clock
         self._network = network
+        self._neighbourhood = neighbourhood
         self._discovery: Discovery | None = None
-        self._joining: Joining | None = None
-        self._redialing: Redialing | None = None
+        self._arrival: Arrival | None = None
         self._started = clock.wall()
-        """Addresses of the invite, and of members met in earlier runs."""
 
     @property
     def discovery(self) -> Discovery:
@@ -64,7 +68,12 @@ class Entrance:
     @property
     def state(self) -> JoinState:
         """What joining waits for."""
-        return self._joining.state if self._joining else JoinState(waiting="the start", since=self._started)
+        return self._arrival.state if self._arrival else JoinState(waiting="the start", since=self._started)
+
+    @property
+    def has_joined(self) -> bool:
+        """Whether this node was in the swarm, or has begun one."""
+        return self._arrival is not None and self._arrival.has_joined
 
     async def open(self) -> None:
         """Listen on one port for TCP and UDP; where any free one will do, one that both have free.
@@ -107,51 +116,34 @@ class Entrance:
         if self._discovery is not None:
             await self._discovery.aclose()
 
-    async def join(self, remembered: Sequence[str], *, revoked: Revoked, tasks: asyncio.TaskGroup) -> None:
-        """Join the swarm, then look out for other peers in ``tasks``; ``remembered`` are addresses to try.
+    async def join(self, context: Context, remembered: Sequence[str], *, revoked: Revoked) -> None:
+        """Join the swarm, then look out for other peers; see ``Arrival.join``.
 
         Discovery begins once ``revoked`` has caught up with those who opened.
-
-        Raises FailureError or RemoteRefusalError, in one line, where that is not possible. A bootstrap node
-        that reaches nobody begins alone.
         """
-        pool, discovery, role = self._pool, self.discovery, self._config.role
-        joining = self._joining = Joining(pool, discovery, role=role, clock=self._clock)
-        self._redialing = Redialing(pool, clock=self._clock, tasks=tasks)
-        pool.addresses = self._addresses(())
-        links = await self._knock(joining, remembered)
-        await revoked.catch_up(links)
-        pool.addresses = self._addresses([seen for link in links if (seen := _observed(link))])
-        tasks.create_task(discovery.run(), name="discovery")
-        if links:
-            await joining.discover([link.address for link in links], pool.addresses)
-        else:
-            await joining.begin_alone(pool.addresses)
-        tasks.create_task(joining.meet(self._wanted), name="meet peers")
+        self._arrival = Arrival(
+            context,
+            self._pool,
+            self.discovery,
+            revoked=revoked,
+            role=self._config.role,
+            locate=self._addresses,
+        )
+        await self._arrival.join(remembered, self._neighbourhood)
 
-    async def _knock(self, joining: Joining, remembered: Sequence[str]) -> tuple[Link, ...]:
-        own = set(self._pool.addresses)
-        invited = [address for address in self._pool.identity.addresses if address not in own]
-        known = [address for address in remembered if address not in own]
-        if self._config.role != "bootstrap":
-            return await joining.knock(invited, known)
-        if not invited and not known:
-            return ()
-        try:
-            return await joining.knock(invited, known)
-        except FailureError:
-            return ()
+    def linked(self) -> None:
+        """A link is up."""
+        if self._arrival is not None:
+            self._arrival.on_up()
 
     def set_epoch(self, epoch: Epoch) -> None:
         """Use another DHT key from now on; the one before it is still understood."""
         self.discovery.set_epoch(epoch.number, epoch.key)
 
     def lost(self, link: Link) -> None:
-        """``link`` has ended: call its peer again where that may help, and look for others at once."""
-        if self._redialing is not None:
-            self._redialing.lost(link)
-        if self._joining is not None:
-            self._joining.look_soon()
+        """``link`` has ended."""
+        if self._arrival is not None:
+            self._arrival.on_down(link)
 
     def _addresses(self, observed: Sequence[str]) -> tuple[str, ...]:
         """Where this node says it can be reached; ``observed`` are addresses that others saw it at."""
@@ -161,21 +153,3 @@ class Entrance:
         seen = [Address.parse(address).host for address in observed]
         hosts = reachable_hosts([address.host for address in listening], seen)
         return tuple(str(Address(host, listening[0].port)) for host in hosts)[:MAX_ADDRESSES]
-
-    def _wanted(self, peer: PeerId) -> bool:
-        return peer != self._pool.identity.peer and peer not in self._pool.links
-
-
-def _observed(link: Link) -> str:
-    """Where the other side saw this node, if that is a number and it has the right to let people in.
-
-    It is published, and others call it, so it is not taken from just anybody.
-    """
-    observed = link.accept.observed
-    if not observed or not link.member.may(Right.ADMIT):
-        return ""
-    try:
-        ipaddress.ip_address(Address.parse(observed).host)
-    except (ValueError, MisuseError):
-        return ""
-    return observed

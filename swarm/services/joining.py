@@ -2,12 +2,13 @@
 
 ::
 
-    knocking      call the addresses of the invite, and of members met before
+    calling       call the addresses of the invite, and of members met before, until one opens
     discovering   enter the DHT with the epoch key that the door gave
     publishing    publish where this peer is, and read that back
     joined        find the others again and again, and link up with those that are new
 
 A join ends within ``JOIN_SECONDS``, in the swarm or with a verdict that lists what each address answered.
+A node that stays goes on all the same, and its status shows how.
 """
 
 import asyncio
@@ -17,24 +18,15 @@ from typing import Final
 
 from swarm.clock import Clock
 from swarm.dht.discovery import Discovery
-from swarm.errors import FailureError, RemoteError, RemoteRefusalError, SwarmError, UserError
+from swarm.errors import FailureError, RemoteError, UserError
 from swarm.ids import PeerId
 from swarm.log import get_log
-from swarm.net.link import Link
 from swarm.net.pool import Pool
+from swarm.protocol.joining import Attempt
 from swarm.wire.messages.hello import Role
 
 JOIN_SECONDS: Final = 30.0
 """Within this a join ends (DESIGN section 6)."""
-
-MOMENT_SECONDS: Final = 1.0
-"""How long the other doors may take once one has opened."""
-
-MAX_KNOCKS: Final = 16
-"""Addresses that are called at once when joining."""
-
-SHOWN_ERRORS: Final = 3
-"""Of so many addresses it is said what they answered."""
 
 FIRST_LOOKS: Final = 10
 """Looks for other peers in quick succession after joining: peers that start together find each other."""
@@ -62,6 +54,8 @@ class JoinState:
 
     waiting: str
     since: float
+    attempts: tuple[Attempt, ...] = ()
+    """What each address answered, while nobody is linked."""
 
 
 class Joining:
@@ -78,44 +72,6 @@ class Joining:
     def _enter(self, waiting: str) -> None:
         self.state = JoinState(waiting=waiting, since=self._clock.wall())
 
-    async def knock(self, invited: Sequence[str], remembered: Sequence[str]) -> tuple[Link, ...]:
-        """Link up with every door that opens; returns once one has, and the others had a moment.
-
-        Raises RemoteRefusalError or FailureError, in one line, where none does.
-        """
-        addresses = [*invited, *(address for address in remembered if address not in invited)][:MAX_KNOCKS]
-        if not addresses:
-            raise FailureError(
-                "the invite has no address in it: run swarm bootstrap with it, and use the invite that prints"
-            )
-        self._enter(f"an answer from {', '.join(addresses[:3])}{' and others' if addresses[3:] else ''}")
-        links: list[Link] = []
-        errors: list[SwarmError] = []
-        async with asyncio.TaskGroup() as group:
-            calls = {group.create_task(self._call(address)) for address in addresses}
-            while calls:
-                moment = MOMENT_SECONDS if links else None
-                done, calls = await asyncio.wait(calls, timeout=moment, return_when=asyncio.FIRST_COMPLETED)
-                for result in (call.result() for call in done):
-                    links += [result] if isinstance(result, Link) else []
-                    errors += [result] if isinstance(result, SwarmError) else []
-                if not done:
-                    for call in calls:
-                        call.cancel()
-                    break
-        if not links:
-            raise _verdict(errors)
-        return tuple(links)
-
-    async def _call(self, address: str) -> Link | SwarmError:
-        try:
-            async with asyncio.timeout(JOIN_SECONDS / 2):
-                return await self._pool.dial([address])
-        except TimeoutError:
-            return FailureError(f"{address} did not answer within {JOIN_SECONDS / 2:.0f} s")
-        except (UserError, RemoteError) as error:
-            return error
-
     async def discover(self, seeds: Sequence[str], addresses: Sequence[str]) -> None:
         """Enter the DHT and publish where we are; raises FailureError where it does not keep that."""
         self._enter("an answer from the DHT")
@@ -129,10 +85,9 @@ class Joining:
             )
         self._enter("")
 
-    async def begin_alone(self, addresses: Sequence[str]) -> None:
-        """Publish where we are with nobody there to keep it but ourselves: a bootstrap node's first start."""
-        await self._discovery.publish(addresses, self._role)
-        self._enter("")
+    def hold_up(self, reason: str) -> None:
+        """This node waits for something else before it goes on; for nothing where ``reason`` is empty."""
+        self._enter(reason)
 
     def look_soon(self) -> None:
         """Somebody left or came: look again without waiting."""
@@ -173,13 +128,3 @@ class Joining:
             _log.debug("a peer that was found cannot be linked", peer=peer, reason=str(error))
             return False
         return True
-
-
-def _verdict(errors: Sequence[SwarmError]) -> SwarmError:
-    """One error for all addresses: a refusal where one refused, since that says more than silence."""
-    refusals = [error for error in errors if isinstance(error, RemoteRefusalError)]
-    if refusals:
-        return refusals[0]
-    text = "; ".join(str(error) for error in errors[:SHOWN_ERRORS])
-    more = f"; and {len(errors) - SHOWN_ERRORS} more addresses" if len(errors) > SHOWN_ERRORS else ""
-    return FailureError(f"no bootstrap node answers: {text}{more}")

@@ -30,6 +30,7 @@ from swarm.net.network import Network, SystemNetwork
 from swarm.net.pool import Pool
 from swarm.protocol.trust import Ban, Trust
 from swarm.services.archive import Archive
+from swarm.services.arrival import Neighbourhood
 from swarm.services.bans import load_bans, save_bans
 from swarm.services.blocks import BlockExchange
 from swarm.services.boundary import job_boundary, job_of
@@ -83,6 +84,8 @@ class Networks:
 
     streams: Network = field(default_factory=SystemNetwork)
     datagrams: DatagramNetwork = field(default_factory=UdpNetwork)
+    neighbours: Neighbourhood | None = None
+    """How peers in the same local network are found; None looks for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +165,7 @@ class Node(Handlers):
             ),
             clock=clock,
             network=self._networks.datagrams,
+            neighbourhood=self._networks.neighbours,
         )
         self.revoked = Revoked(self, self.pool.reception, config.folder, set_epoch=self.entrance.set_epoch)
         self.revoked.on_news.append(self.jobs.drop_revoked)
@@ -221,15 +225,17 @@ class Node(Handlers):
 
     async def _join(self) -> None:
         self.revoked.require_membership()
-        remembered = self.members.addresses()
-        await self.entrance.join(remembered, revoked=self.revoked, tasks=self.tasks)
-        identity = self.identity
-        self.story.tell("joined", f"joined the swarm {identity.name} as peer {short(identity.peer)}")
+        await self.entrance.join(self, self.members.addresses(), revoked=self.revoked)
 
     @property
     def addresses(self) -> tuple[str, ...]:
         """``host:port`` where it says it can be reached."""
         return self.pool.addresses
+
+    @property
+    def has_joined(self) -> bool:
+        """Whether it was in its swarm, or has begun one, since it was entered."""
+        return self.entrance.has_joined
 
     # The node as its owner sees it (``swarm.services.status.source.StatusSource``).
 
@@ -321,6 +327,7 @@ class Node(Handlers):
         )
         for service in self._services:
             service.on_up(link.peer)
+        self.entrance.linked()
 
     def on_down(self, link: Link, reason: str) -> None:
         """A link ended."""

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from swarm.ids import JobId, PeerId, StageIndex, short
+from swarm.protocol.joining import Answer, Attempt
 from swarm.protocol.pipeline import PipelineStatistics
 from swarm.services.job import Job
 from swarm.services.status.document import (
     AttemptStatus,
+    DoorStatus,
     EventStatus,
     GroupStatus,
     JobStatus,
@@ -222,7 +224,8 @@ def _waiting(node: "Node", held: tuple[HeldStage, ...]) -> WaitingStatus | None:
     """What is waited for, the node's own entry first, then jobs, then stages."""
     state = node.entrance.state
     if state.waiting:
-        return WaitingStatus(reason=state.waiting, job="", since=state.since, until=None)
+        doors = tuple(door for attempt in state.attempts for door in _doors(attempt))
+        return WaitingStatus(reason=state.waiting, job="", since=state.since, until=None, doors=doors)
     for job in node.jobs.all():
         if job.state in {"waiting", "loading"}:
             reason = _sentence(node, job).removeprefix("waiting for ")
@@ -235,6 +238,23 @@ def _waiting(node: "Node", held: tuple[HeldStage, ...]) -> WaitingStatus | None:
     if node.config.role == "peer" and not held:
         return WaitingStatus(reason="a job that needs this peer", job="", since=node.idle_since, until=None)
     return None
+
+
+def _doors(attempt: Attempt) -> tuple[DoorStatus, ...]:
+    """A line for each numeric address that answered, or one that says that none has."""
+    known = attempt.answers or (Answer(address="", family="", sentence="", seconds=0.0),)
+    return tuple(
+        DoorStatus(
+            seed=attempt.address,
+            source=attempt.source,
+            address=answer.address,
+            family=answer.family,
+            answer=answer.sentence or ("is being called" if attempt.calling else "is called soon"),
+            elapsed=answer.seconds,
+            calls=attempt.calls,
+        )
+        for answer in known
+    )
 
 
 def _number(value: float) -> float | None:

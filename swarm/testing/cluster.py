@@ -27,6 +27,7 @@ from swarm.identity.membership import Identity
 from swarm.identity.rights import ALL_RIGHTS
 from swarm.net.address import Address
 from swarm.net.memory import MemoryNetwork
+from swarm.net.multicast import Multicast
 from swarm.services.node import Networks, Node, NodeConfig
 from swarm.services.training.node import Gift, TrainingNode, capabilities
 from swarm.testing.datagrams import MemoryDatagrams
@@ -42,6 +43,11 @@ NetworksOf = Callable[[str], Networks]
 def loopback_networks(_: str) -> Networks:
     """The machine's own network."""
     return Networks()
+
+
+def home_networks(_: str) -> Networks:
+    """The machine's own network, where peers also find each other by multicast, on loopback."""
+    return Networks(neighbours=Multicast(interfaces=(LOOPBACK,)))
 
 
 def memory_networks() -> NetworksOf:
@@ -66,7 +72,7 @@ class Cluster:
         """Of the bootstrap nodes; later invites have them."""
         self._folder = folder
         self._networks = networks
-        self._memory = networks is not loopback_networks
+        self._memory = networks not in {loopback_networks, home_networks}
         self._numbers = itertools.count(1)
         self._nodes: dict[Node, AsyncExitStack] = {}
         self._moved = asyncio.Event()

@@ -317,7 +317,13 @@ async def test_with_the_dhts_storage_emptied_a_join_fails(
             monkeypatch.setattr(storage, "_put", lambda *_: None)
             node.entrance.discovery.forget_records()
         with pytest.raises(FailureError, match="does not keep what is published there"):
-            await cluster.add_peer(memory=1000)
+            await cluster.add_author()
+        peer = await cluster.add_peer(memory=1000)
+        await cluster.until(lambda: len(peer.links) == 2)
+        assert not peer.has_joined
+        waiting = peer.status().waiting
+        assert waiting is not None
+        assert "does not keep what is published there" in waiting.reason
 
 
 def has_copy(node: Node) -> bool:

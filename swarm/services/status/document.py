@@ -9,6 +9,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from swarm.protocol.joining import Source
 from swarm.wire.messages.hello import Role
 from swarm.wire.messages.jobs import JobState
 
@@ -161,7 +162,25 @@ class LinkStatus(Struct, frozen=True, kw_only=True):
     """How the peer was called, address by address; empty where it was the one to call."""
 
 
-class WaitingStatus(Struct, frozen=True, kw_only=True):
+class DoorStatus(Struct, frozen=True, kw_only=True):
+    """What came of calling one address on the way into the swarm."""
+
+    seed: str
+    """The address as it is known: ``host:port``, the host perhaps a name."""
+    source: Source
+    """How it is known: from the invite, from an earlier run, from a neighbour, or by referral."""
+    address: str
+    """The numeric address that was called; empty where none is known yet."""
+    family: str
+    """``IPv4`` or ``IPv6``; empty likewise."""
+    answer: str
+    elapsed: float
+    """Seconds until the answer."""
+    calls: int
+    """How often it was called since links were lost, or since the start."""
+
+
+class WaitingStatus(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the node, or a job it knows, waits for."""
 
     reason: str = field(name="for")
@@ -170,6 +189,8 @@ class WaitingStatus(Struct, frozen=True, kw_only=True):
     since: float
     until: float | None
     """When the waiting ends in failure; null where it does not."""
+    doors: tuple[DoorStatus, ...] = ()
+    """While nobody of the swarm is linked: what each address answered; else left out."""
 
 
 class EventStatus(Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Joining: what is said when no door opens, and how many peers are called when the DHT names many."""
+"""Joining: how many peers are called when the DHT names many."""
 
 import asyncio
 from collections.abc import Sequence
@@ -55,13 +55,3 @@ async def test_a_look_calls_so_many_peers_and_no_more(monkeypatch: pytest.Monkey
         await world.looked.wait()
         meeting.cancel()
     assert (world.calls, world.most) == (MOST_CALLS, CALLS_AT_ONCE)
-
-
-async def test_no_door_says_what_three_addresses_answered_and_how_many_more_there_are() -> None:
-    doors = [f"192.0.2.{number}:7423" for number in range(1, 9)]
-    with pytest.raises(FailureError) as caught:
-        await joining_of(Silent(0)).knock(doors, ())
-    text = str(caught.value)
-    assert text.startswith("no bootstrap node answers: 192.0.2.")
-    assert text.count("did not answer") == 3
-    assert text.endswith("; and 5 more addresses")

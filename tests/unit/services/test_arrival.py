@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from swarm.identity.rights import ALL_RIGHTS, CONTRIBUTE_ONLY, Right
-from swarm.services.entrance import _observed
+from swarm.services.arrival import _observed
 
 
 def link(observed: str, rights: frozenset[Right] = ALL_RIGHTS) -> Any:
