@@ -215,8 +215,8 @@ class JoiningMachine:
         return self._call_those_due(now) + self._conclude(now)
 
     def statistics(self) -> JoiningStatistics:
-        """Where it is, addresses in the order in which they are called."""
-        attempts = tuple(sorted(self._attempts.values(), key=_order))
+        """Where it is; addresses by their source."""
+        attempts = tuple(sorted(self._attempts.values(), key=_rank))
         return JoiningStatistics(
             state=self._state, since=self._began, attempts=attempts, verdict=self._verdict
         )
@@ -263,7 +263,9 @@ class JoiningMachine:
             attempt.due, attempt.calls, attempt.answers = begin, 0, ()
 
     def _call_those_due(self, now: float) -> list[Action]:
-        due = sorted((one for one in self._callable() if one.due <= now), key=_order)
+        due = sorted(
+            (one for one in self._callable() if one.due <= now), key=lambda one: (_rank(one), one.due)
+        )
         chosen = due[: CALLS_AT_ONCE - self.calls]
         for attempt in chosen:
             attempt.calling = True
@@ -272,7 +274,7 @@ class JoiningMachine:
     def _conclude(self, now: float) -> list[Action]:
         if self._state != "calling" or not self._is_over(now):
             return []
-        attempts = sorted(self._attempts.values(), key=_order)
+        attempts = sorted(self._attempts.values(), key=_rank)
         code = _lasting_code(attempts)
         self._state, self._verdict = "trying", verdict_on(attempts, listened=self._listens > 0)
         return [Conclude(sentence=self._verdict, code=code)]
@@ -308,5 +310,5 @@ def _lasting_code(attempts: Sequence[Attempt]) -> str:
     return next((code for code in codes if code in LASTING), "")
 
 
-def _order(attempt: Attempt) -> tuple[int, float, str]:
-    return _RANKS[attempt.source], attempt.due, attempt.address
+def _rank(attempt: Attempt) -> int:
+    return _RANKS[attempt.source]

@@ -77,9 +77,10 @@ def test_a_lost_identity_is_made_anew_under_the_same_key(tmp_path: Path, authori
 class StillNode(SampleSource):
     """Joins and leaves, and notes it."""
 
-    def __init__(self, identity: Identity, *, refusal: str = "") -> None:
+    def __init__(self, identity: Identity, *, refusal: str = "", has_joined: bool = True) -> None:
         super().__init__()
         self.identity = identity
+        self.has_joined = has_joined
         self.addresses = ("127.0.0.1:1",)
         self.notes: list[str] = []
         self._refusal = refusal
@@ -138,6 +139,17 @@ def test_a_node_that_cannot_join_leaves_the_home_free(tmp_path: Path, authority:
     assert not (home.folder / "identity.json").exists()
     other = Authority.create("other", public=False, now=wall())
     assert enter_swarm(home, issue(other).encode()).name == "other"
+
+
+def test_a_node_that_tried_on_in_vain_until_its_user_ended_it_leaves_the_home_free(
+    tmp_path: Path, authority: Authority
+) -> None:
+    async def body(_: Hosted[StillNode]) -> None:
+        return None
+
+    given = options(tmp_path, authority)
+    run_node(given, lambda _, identity: StillNode(identity, has_joined=False), body)
+    assert not (tmp_path / "peer" / "identity.json").exists()
 
 
 def test_a_member_that_cannot_join_this_time_stays_one(tmp_path: Path, authority: Authority) -> None:

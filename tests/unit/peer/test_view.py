@@ -10,10 +10,11 @@ import pytest
 from rich.console import Console
 
 from peer import view
+from peer.render import render_waiting
 from peer.view import LOG_SECONDS, LineView, LiveView, follow, make_view
 from swarm.log import configure
 from swarm.services import auxiliary
-from swarm.services.status.document import StatusDocument
+from swarm.services.status.document import DoorStatus, StatusDocument, WaitingStatus
 from swarm.testing.status import MOMENT, SampleSource, sample_status
 
 
@@ -182,3 +183,21 @@ async def test_the_view_ends_with_the_work(monkeypatch: pytest.MonkeyPatch) -> N
     async with follow(SampleSource(), ""):
         pass
     assert asyncio.all_tasks() == before
+
+
+def test_whoever_waits_for_a_door_sees_what_each_address_answered() -> None:
+    door = DoorStatus(
+        seed="swarm.example.org:7423",
+        source="invite",
+        address="198.51.100.7:7423",
+        family="IPv4",
+        answer="198.51.100.7:7423 (5.0 s) did not answer within 5 s",
+        elapsed=5.0,
+        calls=2,
+    )
+    waiting = WaitingStatus(reason="an answer", job="", since=100.0, until=None, doors=(door,))
+    lines = render_waiting(waiting, 130.0).plain.splitlines()
+    assert lines == [
+        "waiting for an answer: 30 s",
+        "  swarm.example.org:7423 (invite, IPv4), call 3: 198.51.100.7:7423 (5.0 s) did not answer within 5 s",
+    ]
