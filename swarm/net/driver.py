@@ -78,6 +78,7 @@ class Driver:
         self._held_until = math.inf
         """When a cap lets go what it held up in this turn."""
         self._written = 0
+        """Bytes given to the channel."""
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._turning = False
@@ -116,10 +117,10 @@ class Driver:
         """Perform what the session answers; returns how many errands that were."""
         errands = 0
         for action in self._session.handle(event, now=self._clock.elapsed()):
-            if isinstance(action, Write):
+            if type(action) is Write:
                 self._written += len(action.head) + len(action.body)
                 self._channel.send(action.head, action.body)
-            elif isinstance(action, Ended):
+            elif type(action) is Ended:
                 self._ended = True
             else:
                 errands += 1
@@ -163,19 +164,21 @@ class Driver:
         """Receive what is there, as far as the slice goes."""
         channel, session, down = self._channel, self._session, self._caps.down
         while self._received < TURN_BYTES and self._reads < TURN_READS and not self._ended:
-            room = session.reading
-            if down is not None:
-                if self._is_held(self._read_at):
+            count = 0
+            if not session.has_more:
+                room = session.reading
+                if down is not None:
+                    if self._is_held(self._read_at):
+                        return
+                    room = room[:CAPPED_READ_BYTES]
+                count = channel.receive_into(room)
+                if not count:
+                    if channel.ended is not None:
+                        self._feed(_lost(channel.ended))
                     return
-                room = room[:CAPPED_READ_BYTES]
-            count = channel.receive_into(room)
-            if not count:
-                if channel.ended is not None:
-                    self._feed(_lost(channel.ended))
-                return
-            if down is not None:
-                self._read_at = down.passed(count, self._clock.elapsed())
-            self._received += count
+                if down is not None:
+                    self._read_at = down.passed(count, self._clock.elapsed())
+                self._received += count
             self._reads += 1 + READS_PER_ERRAND * self._feed(Received(count))
             if self._next is None and (2 * self._received > TURN_BYTES or 2 * self._reads > TURN_READS):
                 self._next = self._loop.call_soon(self._begin_slice)
@@ -183,20 +186,19 @@ class Driver:
     def _push(self) -> bool:
         """Send while the channel takes more; returns whether more could go at once."""
         channel, session, up = self._channel, self._session, self._caps.up
-        moved = 0
+        begun = self._written
         while session.wants_to_write and channel.writable:
-            if moved >= TURN_BYTES:
+            if self._written - begun >= TURN_BYTES:
                 return True
             if up is None:
                 self._feed(Writable(channel.unsent))
             elif self._may_write(up):
-                self._written = 0
+                before = self._written
                 self._feed(Writable(channel.unsent))
-                self._settle(up)
+                self._settle(up, self._written - before)
             else:
                 break
-            moved += session.bulk_frame_bytes
-        if moved and session.unsent_limit != self._unsent_limit:
+        if self._written > begun and session.unsent_limit != self._unsent_limit:
             self._unsent_limit = session.unsent_limit
             channel.limit_unsent(self._unsent_limit)
         return False
@@ -212,13 +214,13 @@ class Driver:
             self._turn_at = up.book(self._booked, now)
         return not self._is_held(self._turn_at)
 
-    def _settle(self, up: Pace) -> None:
-        """Count what was written against the cap."""
+    def _settle(self, up: Pace, written: int) -> None:
+        """Count ``written`` bytes against the cap."""
         if self._turn_at is not None and self._turn_at <= self._clock.elapsed():
-            up.settle(self._written - self._booked)
+            up.settle(written - self._booked)
             self._turn_at = None
         else:
-            up.settle(self._written)
+            up.settle(written)
 
     def _is_held(self, until: float) -> bool:
         """Whether a cap holds something up ``until`` then; if so, it is looked at again, however soon."""

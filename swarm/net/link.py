@@ -226,18 +226,15 @@ class Link:
             self._closed.set()
 
     def _perform(self, action: Errand) -> None:
-        match action:
-            case Sent():
-                self._settle(action.key, None)
-            case Unwanted():
-                self._settle(action.key, RemoteRefusalError("unwanted", action.sentence))
-            case Deliver() | Judge() | Up() | Offered() | Answered() | Down():
-                try:
-                    self._consult(action)
-                except RemoteProtocolError as error:
-                    self.feed(Close(CloseCode.PROTOCOL, str(error)))
-            case _:
-                assert_never(action)
+        if type(action) is Sent:
+            self._settle(action.key, None)
+        elif type(action) is Unwanted:
+            self._settle(action.key, RemoteRefusalError("unwanted", action.sentence))
+        else:
+            try:
+                self._consult(action)
+            except RemoteProtocolError as error:
+                self.feed(Close(CloseCode.PROTOCOL, str(error)))
 
     def _consult(self, action: Deliver | Judge | Up | Offered | Answered | Down) -> None:
         match action:

@@ -24,6 +24,8 @@ RECEIVE_BYTES: Final = 256 * 1024
 """Bytes that one read of a socket may give."""
 MAX_UNREAD_BYTES: Final = 512 * 1024
 """Encrypted bytes that may wait to be read before the socket is left alone."""
+RECORD_BYTES: Final = 16 * 1024
+"""Bytes that one record of TLS may carry (RFC 8446, section 5.1)."""
 WRITE_BUFFER_BYTES: Final = 64 * 1024
 """Encrypted bytes that may wait for the socket before the channel stops being writable."""
 MIN_RECEIVE_BUFFER_BYTES: Final = 16 * 1024
@@ -216,9 +218,10 @@ class TlsChannel(asyncio.BufferedProtocol):
         self._peer = peer_id(read_leaf(self.certificate).public_key)
 
     def receive_into(self, buffer: memoryview) -> int:
-        """Decrypt into ``buffer`` until it is full or nothing is left to decrypt.
+        """Decrypt into ``buffer`` until it is full or nothing is left to decrypt; one record if it is small.
 
-        Asks what is left before it reads, because the exception for nothing is dear (tried).
+        The header before a payload has a record of its own, so the payload can then go where it belongs. Asks
+        what is left before it reads, because the exception for nothing is dear (tried).
         """
         read, incoming, pending = self._ssl.read, self._incoming, self._ssl.pending
         count, size = 0, len(buffer)
@@ -228,6 +231,8 @@ class TlsChannel(asyncio.BufferedProtocol):
                 if not got:
                     raise ssl.SSLZeroReturnError
                 count += cast("int", got)
+                if size < RECORD_BYTES:
+                    break
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:

@@ -15,6 +15,7 @@ action. Bytes that break the protocol end the session with a CLOSE that says so,
 from typing import Final, Literal, assert_never
 
 from swarm.errors import LinkLostError, LocalError, RemoteProtocolError
+from swarm.protocol.session_arrivals import Control
 from swarm.protocol.session_budget import LinkMemory, NodeMemory
 from swarm.protocol.session_events import (
     Abandon,
@@ -40,7 +41,7 @@ from swarm.protocol.session_events import (
 )
 from swarm.protocol.session_greeting import Greeting
 from swarm.protocol.session_meters import HEARTBEAT_SECONDS
-from swarm.protocol.session_receiving import Control
+from swarm.protocol.session_receiving import GREETINGS
 from swarm.protocol.session_traffic import Traffic
 from swarm.wire.frames import CLOSE, MESSAGE, CloseCode, close_frame, decode_sentence, message_frame
 from swarm.wire.messages.base import Message
@@ -82,8 +83,13 @@ class Session:
 
     @property
     def reading(self) -> memoryview:
-        """Where the next received bytes belong; never empty."""
+        """Where the next received bytes belong; not empty, unless ``has_more``."""
         return self._traffic.inbox.reading
+
+    @property
+    def has_more(self) -> bool:
+        """Whether what was received holds more, to be taken by a :class:`Received` of 0 bytes."""
+        return self._traffic.inbox.has_more
 
     @property
     def wants_to_write(self) -> bool:
@@ -149,10 +155,10 @@ class Session:
                 return self._on_received(event.count, now)
             case Writable():
                 return self._on_writable(event.unsent, now)
-            case Tick():
-                return self._on_tick(now)
             case Post() | Withdraw() | Abandon() | Probe():
                 return self._on_request(event)
+            case Tick():
+                return self._on_tick(now)
             case Welcome() | Refuse():
                 return self._on_judged(event, now)
             case Close():
@@ -209,13 +215,16 @@ class Session:
     def _on_control(self, control: Control, now: float) -> list[Action]:
         header, body = control.header, control.body
         if header.kind is MESSAGE:
-            return self._on_message(decode_message(header.number, body), now)
+            message = decode_message(header.number, body)
+            if header.number in GREETINGS:
+                return self._on_greeting(message, now)
+            return [Deliver(message, _EMPTY)]
         if header.kind is CLOSE:
             code = CloseCode(header.number).name.lower()
             return self._finish(End(by="them", code=code, sentence=decode_sentence(body)))
         return self._traffic.control(header, body, now)
 
-    def _on_message(self, message: Message, now: float) -> list[Action]:
+    def _on_greeting(self, message: Message, now: float) -> list[Action]:
         match message:
             case Hello() | Accept():
                 self.greeting.take(message)
@@ -227,7 +236,7 @@ class Session:
                     End(by="them", code=message.code, sentence=message.sentence, refusal=True)
                 )
             case _:
-                return [Deliver(message, _EMPTY)]
+                raise LocalError(f"{type(message).__name__} is no greeting")
 
     # What this side wants.
 

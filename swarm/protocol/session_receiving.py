@@ -1,18 +1,28 @@
 """The receiving half of a session: where the next bytes belong, and what they were once they are there.
 
-The parser never holds payload: it says into which memory the next bytes go (``reading``), and is told how
-many came (``filled``). Payload bytes go straight into the memory that is delivered.
+The parser says into which memory the next bytes go (``reading``), and is told how many came (``filled``).
+Frames are read together, as far as they are small. Payload bytes go straight into the memory that is
+delivered, but for the few that may come with the header before them.
 """
 
 from dataclasses import dataclass, field
 from typing import Final
 
-from msgspec import Struct
-
 from swarm.errors import LocalError, RemoteProtocolError
+from swarm.protocol.session_arrivals import Arrival, Complete, Control, Opened, Progress
 from swarm.protocol.session_budget import LinkMemory
 from swarm.protocol.session_memory import MAPPED_BYTES
-from swarm.wire.frames import CLOSE, DATA, HEADER_BYTES, MESSAGE, OPEN, Header, decode_header, decode_open
+from swarm.wire.frames import (
+    CLOSE,
+    DATA,
+    HEADER_BYTES,
+    MESSAGE,
+    OPEN,
+    Buffer,
+    Header,
+    decode_header,
+    decode_open,
+)
 from swarm.wire.limits import (
     INITIAL_CREDIT_BYTES,
     MAX_HELLO_BYTES,
@@ -29,12 +39,15 @@ RECEIVE_WINDOW_BYTES: Final = 64 * MIB
 FIRST_BYTES: Final = 256 * 1024
 """Memory that a payload gets at first. Once it is full the rest is believed to come, and gets its memory, in
 large pages; those bytes are copied."""
+FRAME_BYTES: Final = 1024
+"""Bytes that are read at a time where frames begin: what is small comes whole, with what is behind it."""
 SCRATCH_BYTES: Final = 16 * 1024
 """Bytes of unwanted payload that are read at a time."""
 STANDSTILL_LOOKS: Final = 12
 """Looks at which a stream had not moved since the one before, after which its sender is given up."""
 
-_GREETINGS: Final = frozenset({Hello.NUMBER, Accept.NUMBER, Refusal.NUMBER})
+GREETINGS: Final = frozenset({Hello.NUMBER, Accept.NUMBER, Refusal.NUMBER})
+"""The messages that are about the link itself; no others come before it is up."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -57,39 +70,6 @@ class _Payload:
     data: memoryview | None = field(default=None, repr=False)
 
 
-class Control(Struct, frozen=True, gc=False):
-    """A frame other than OPEN and DATA, with its body."""
-
-    header: Header
-    body: memoryview
-
-
-class Opened(Struct, frozen=True):
-    """A payload begins. ``refusal`` says why there is no memory for it; empty where there is."""
-
-    stream: int
-    message: Message
-    size: int
-    refusal: str
-
-
-class Progress(Struct, frozen=True, gc=False):
-    """Bytes of a payload came. ``grant`` is the credit that is due for it now, 0 for none."""
-
-    stream: int
-    grant: int
-
-
-class Complete(Struct, frozen=True, gc=False):
-    """The last byte of a payload came."""
-
-    message: Message
-    payload: memoryview
-
-
-Arrival = Control | Opened | Progress | Complete
-
-
 class Inbox:
     """The parser of one link and its unfinished payloads.
 
@@ -106,14 +86,15 @@ class Inbox:
         self._last_stream = 0
         self._streams: dict[int, _Payload] = {}
         self._held = 0
-        self._header_bytes = memoryview(bytearray(HEADER_BYTES))
+        self._frames = memoryview(bytearray(FRAME_BYTES))
+        self._begin = self._end = 0
+        """What was read into ``_frames`` and not taken yet."""
         self._scratch: memoryview | None = None
         self._header: Header | None = None
         self._left = 0
         """Bytes of the current DATA frame that are not read yet."""
-        self.reading = self._header_bytes
-        """Where the next bytes belong; never empty."""
-        self._target = self._header_bytes
+        self.reading = self._body = self._frames
+        """Where the next bytes belong; never empty, unless there is more to take first."""
 
     def __len__(self) -> int:
         """Payloads that are not wholly received."""
@@ -123,6 +104,11 @@ class Inbox:
     def held(self) -> int:
         """Bytes of unfinished payloads that are wanted."""
         return self._held
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something can be taken of what was read before."""
+        return self._end - self._begin >= (HEADER_BYTES if self._header is None else 1)
 
     @property
     def waits_for_memory(self) -> bool:
@@ -153,20 +139,19 @@ class Inbox:
     def filled(self, count: int, *, up: bool) -> Arrival | None:
         """``count`` bytes were put at the start of ``reading``; returns what they completed.
 
-        ``up`` says whether the hellos have been accepted: before, only they may come. Raises
-        RemoteProtocolError for what no peer sends.
+        ``count`` is 0 where ``has_more``, and only there. ``up`` says whether the hellos have been accepted:
+        before, only they may come. Raises RemoteProtocolError for what no peer sends.
         """
-        if not 0 < count <= len(self.reading):
+        if not (0 < count <= len(self.reading) if count else self.has_more):
             raise LocalError(f"{count} bytes came where {len(self.reading)} were asked for")
         header = self._header
-        if header is not None and header.kind is DATA:
-            return self._data(header, count)
-        if count < len(self.reading):
-            self.reading = self.reading[count:]
-            return None
         if header is None:
-            return self._begin(decode_header(self._header_bytes), up=up)
-        return self._finish(header, self._target)
+            self._end += count
+            return self._frame(up=up)
+        if header.kind is DATA:
+            return self._data(header, count or self._move(self.reading))
+        self.reading = self.reading[count:]
+        return None if self.reading else self._finish(header, self._body)
 
     def abandon(self, stream: int) -> None:
         """Read the rest of this payload into nowhere; raises LocalError where it is unknown."""
@@ -191,6 +176,8 @@ class Inbox:
         self._streams.clear()
         self._waiting.clear()
         self._held = 0
+        self._begin = self._end = 0
+        self._next_frame()
         self._memory.begun.give_back_all()
         self._memory.granted.give_back_all()
         self._memory.mappings.clear()
@@ -200,7 +187,7 @@ class Inbox:
         held = sum(p.size for p in self._streams.values() if p.wanted)
         window = max(RECEIVE_WINDOW_BYTES, INITIAL_CREDIT_BYTES)
         faults = (
-            (not len(self.reading), "there is nowhere to read to"),
+            (not self.reading and not self.has_more, "there is nowhere to read to"),
             (held != self._held, "held bytes are miscounted"),
             (self._memory.begun.held != sum(p.begun for p in self._streams.values()), "begun is miscounted"),
             (self._memory.granted.held != sum(p.size for p in self._streams.values() if p.granted_whole),
@@ -218,22 +205,40 @@ class Inbox:
             if wrong:
                 raise LocalError(f"receiving: {sentence}")
 
-    def _begin(self, header: Header, *, up: bool) -> Arrival | None:
+    def _frame(self, *, up: bool) -> Arrival | None:
+        """Take the frame that begins in ``_frames``, as far as it is there."""
+        begin = self._begin + HEADER_BYTES
+        if begin > self._end:
+            self._next_frame()
+            return None
+        header = decode_header(self._frames[self._begin : begin])
         if not up:
             _check_greeting(header)
-        self._header = header
+        self._begin = begin
         if header.kind is DATA:
+            self._header = header
             self._begin_data(header)
             return None
-        if header.length == 0:
-            return self._finish(header, memoryview(b""))
         if header.kind is OPEN:
             self._check_open(header.stream)
-        self.reading = self._target = memoryview(bytearray(header.length))
+        end = begin + header.length
+        if end <= self._end:
+            self._begin = end
+            return self._finish(header, bytes(self._frames[begin:end]))
+        self._header = header
+        self._body = memoryview(bytearray(header.length))
+        self.reading = self._body[self._move(self._body) :]
         return None
 
-    def _finish(self, header: Header, body: memoryview) -> Arrival:
-        self._next_header()
+    def _move(self, target: memoryview) -> int:
+        """Move what is in ``_frames`` to the start of ``target``, as far as it goes; returns how much."""
+        count = min(len(target), self._end - self._begin)
+        target[:count] = self._frames[self._begin : self._begin + count]
+        self._begin += count
+        return count
+
+    def _finish(self, header: Header, body: Buffer) -> Arrival:
+        self._next_frame()
         if header.kind is not OPEN:
             return Control(header, body)
         size, encoded = decode_open(header.number, body)
@@ -297,7 +302,7 @@ class Inbox:
         if self._left:
             self._aim(payload)
             return None
-        self._next_header()
+        self._next_frame()
         if payload.received == payload.size:
             return self._complete(header.stream, payload)
         return Progress(header.stream, self._due(header.stream, payload))
@@ -340,9 +345,14 @@ class Inbox:
             self._memory.granted.give_back(payload.size)
             payload.granted_whole = False
 
-    def _next_header(self) -> None:
+    def _next_frame(self) -> None:
+        """Another frame begins; what is there of a header goes to the start, with room behind it."""
         self._header = None
-        self.reading = self._target = self._header_bytes
+        left = self._end - self._begin
+        if left < HEADER_BYTES:
+            self._frames[:left] = self._frames[self._begin : self._end]
+            self._begin, self._end = 0, left
+        self.reading = self._frames[self._end :]
 
     def _forget(self, stream: int, payload: _Payload | None) -> None:
         if payload is None:
@@ -356,7 +366,7 @@ class Inbox:
 def _check_greeting(header: Header) -> None:
     if header.kind is CLOSE:
         return
-    if header.kind is not MESSAGE or header.number not in _GREETINGS:
+    if header.kind is not MESSAGE or header.number not in GREETINGS:
         raise RemoteProtocolError("something was sent before the hellos were accepted")
     if header.length > MAX_HELLO_BYTES:
         raise RemoteProtocolError(f"a hello of {header.length} bytes is over the limit")

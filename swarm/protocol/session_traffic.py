@@ -3,6 +3,7 @@
 from typing import Final, assert_never
 
 from swarm.errors import LocalError
+from swarm.protocol.session_arrivals import Arrival, Complete, Opened, Progress
 from swarm.protocol.session_budget import LinkMemory
 from swarm.protocol.session_events import (
     Abandon,
@@ -20,9 +21,10 @@ from swarm.protocol.session_events import (
 )
 from swarm.protocol.session_flight import PINGS_PER_FLIGHT, Flight
 from swarm.protocol.session_meters import Liveness, RateMeter
-from swarm.protocol.session_receiving import Arrival, Complete, Inbox, Opened, Progress
+from swarm.protocol.session_receiving import Inbox
 from swarm.protocol.session_sending import Outbox
 from swarm.wire.frames import (
+    Buffer,
     CancelCode,
     Header,
     Kind,
@@ -139,7 +141,7 @@ class Traffic:
             case _:
                 assert_never(arrival)
 
-    def control(self, header: Header, body: memoryview, now: float) -> list[Action]:
+    def control(self, header: Header, body: Buffer, now: float) -> list[Action]:
         """A frame that keeps the traffic going; raises RemoteProtocolError."""
         match header.kind:
             case Kind.CREDIT:

@@ -1,11 +1,14 @@
 """Two sessions that talk to each other through memory, for tests of what they say and when."""
 
+from collections.abc import Iterator
+
 from swarm.protocol.session import Session
 from swarm.protocol.session_budget import LinkMemory, NodeMemory
 from swarm.protocol.session_events import Action, Event, Received, Welcome, Writable, Write
 from swarm.protocol.session_flight import Flight
 from swarm.protocol.session_meters import HEARTBEAT_SECONDS
 from swarm.testing.hellos import plain_accept, plain_hello
+from swarm.wire.frames import Buffer
 
 
 class EndlessFlight(Flight):
@@ -27,6 +30,16 @@ class EndlessFlight(Flight):
 def widen(session: Session) -> None:
     """Let any amount of what ``session`` sends be under way."""
     session._traffic.flight = EndlessFlight()  # noqa: SLF001 - no program needs to do this
+
+
+def pour(data: Buffer, session: Session, *, piece: int = 2**30) -> Iterator[Received]:
+    """Put ``data`` where ``session`` reads, at most ``piece`` bytes at a time. It must handle each event."""
+    rest = memoryview(bytes(data))
+    while session.state != "ended" and (rest or session.has_more):
+        size = 0 if session.has_more else min(piece, len(rest), len(session.reading))
+        session.reading[:size] = rest[:size]
+        rest = rest[size:]
+        yield Received(size)
 
 
 class SessionEnd:
@@ -69,15 +82,7 @@ class SessionEnd:
 
     def receive(self, data: bytes | bytearray, now: float) -> list[Action]:
         """Give it bytes from the other side; returns what it asked for."""
-        asked: list[Action] = []
-        rest = memoryview(bytes(data))
-        while rest and self.session.state != "ended":
-            target = self.session.reading
-            size = min(len(target), len(rest))
-            target[:size] = rest[:size]
-            rest = rest[size:]
-            asked += self.feed(Received(size), now)
-        return asked
+        return [action for event in pour(data, self.session) for action in self.feed(event, now)]
 
 
 class SessionPair:

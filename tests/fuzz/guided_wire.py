@@ -9,11 +9,12 @@ from swarm.errors import RemoteProtocolError
 from swarm.graph.cut import cut
 from swarm.graph.dag import decode_graph, encode_graph
 from swarm.protocol.session import Session
-from swarm.protocol.session_events import Received, Tick, Welcome, Writable
+from swarm.protocol.session_events import Tick, Welcome, Writable
 from swarm.services.job_check import check_manifest, check_plan, check_weights
 from swarm.services.job_files import KeptJob
 from swarm.testing.hellos import plain_accept, plain_hello
 from swarm.testing.manifests import sample_manifest
+from swarm.testing.sessions import pour
 from swarm.wire import frames
 from swarm.wire.messages.registry import MESSAGES, decode_message, encode_message
 from swarm.wire.records.manifest import Cancellation, Manifest
@@ -32,17 +33,14 @@ def parse_frames(data: bytes) -> None:
     if not data:
         return
     session = Session(plain_hello(), dialed=bool(data[0] & 2), now=0.0)
-    rest = (GREETING if data[0] & 1 else b"") + data[1:]
-    piece, welcomed, now = (data[0] >> 2) ** 2 or len(rest), False, 1.0
-    while rest and session.state != "ended":
-        target = session.reading
-        size = min(piece, len(target), len(rest))
-        target[:size], rest = rest[:size], rest[size:]
-        session.handle(Received(size), now=now)
+    stream = (GREETING if data[0] & 1 else b"") + data[1:]
+    welcomed, now = False, 1.0
+    for count, event in enumerate(pour(stream, session, piece=(data[0] >> 2) ** 2 or len(stream))):
+        session.handle(event, now=now)
         if session.greeting.peer_hello is not None and session.state == "greeting" and not welcomed:
             welcomed = True
             session.handle(Welcome(plain_accept()), now=now)
-        if not len(rest) % 16:
+        if not count % 16:
             session.check()
     for now in (1.0, 30.0, 60.0, 90.0):
         session.handle(Writable(0), now=now)

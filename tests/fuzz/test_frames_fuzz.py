@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from swarm.errors import RemoteProtocolError
 from swarm.protocol.session import Session
-from swarm.protocol.session_events import Received, Tick, Welcome, Writable
+from swarm.protocol.session_events import Tick, Welcome, Writable
 from swarm.testing.hellos import plain_accept, plain_hello
+from swarm.testing.sessions import pour
 from swarm.wire import frames
 from swarm.wire.frames import CancelCode, CloseCode, Kind
 from swarm.wire.messages.blocks import BlockMissing, BlockReply, BlockRequest
@@ -73,13 +74,9 @@ def test_bodies_are_understood_or_refused(number: int, body: bytes) -> None:
 def test_a_session_survives_any_bytes(data: bytes, up: bool, piece: int) -> None:
     session = Session(plain_hello(), dialed=True, now=0.0)
     opening = frames.message_frame(plain_hello()) + frames.message_frame(plain_accept()) if up else b""
-    stream = opening + data
     welcomed = False
-    while stream and session.state != "ended":
-        target = session.reading
-        size = min(piece, len(target), len(stream))
-        target[:size], stream = stream[:size], stream[size:]
-        session.handle(Received(size), now=1.0)
+    for event in pour(opening + data, session, piece=piece):
+        session.handle(event, now=1.0)
         if session.greeting.peer_hello is not None and session.state == "greeting" and not welcomed:
             welcomed = True
             session.handle(Welcome(plain_accept()), now=1.0)

@@ -26,7 +26,6 @@ from swarm.protocol.session_events import (
     Offered,
     Post,
     Probe,
-    Received,
     Refuse,
     Sent,
     Tick,
@@ -40,6 +39,7 @@ from swarm.protocol.session_events import (
 from swarm.protocol.session_memory import PayloadMemory
 from swarm.protocol.session_traffic import MEMORY_SECONDS
 from swarm.testing.hellos import plain_accept, plain_hello
+from swarm.testing.sessions import pour
 from swarm.wire.frames import CloseCode
 from swarm.wire.messages.blocks import BlockReply, BlockRequest
 
@@ -167,16 +167,11 @@ class TwoSessions(RuleBasedStateMachine):
     def read(self, side: Side, count: int, piece: int) -> bool:
         """Carry up to ``count`` bytes of the other end's wire to ``side``, in pieces of at most ``piece``."""
         wire = self.other(side).wire
-        left = min(count, len(wire))
-        moved = left > 0
-        while left and not side.ended:
-            target = side.session.reading
-            size = min(left, piece, len(target))
-            target[:size] = wire[:size]
-            del wire[:size]
-            left -= size
-            self.feed(side, Received(size))
-        return moved
+        data = wire[:count]
+        del wire[:count]
+        for event in pour(data, side.session, piece=piece):
+            self.feed(side, event)
+        return bool(data)
 
     def is_up(self, side: Side) -> bool:
         return side.ups == 1 and not side.downs

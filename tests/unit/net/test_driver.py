@@ -13,6 +13,7 @@ from swarm.net.driver import READS_PER_ERRAND, TURN_BYTES, TURN_READS, Driver
 from swarm.net.pacing import ON_THE_WIRE, Caps
 from swarm.protocol.session import Session
 from swarm.protocol.session_events import Abandon, Action, Close, Deliver, Down, Judge, Post, Up, Welcome
+from swarm.protocol.session_receiving import FRAME_BYTES
 from swarm.testing.clock import ManualClock
 from swarm.testing.hellos import plain_accept, plain_hello
 from swarm.testing.loop import run_on_manual_clock
@@ -37,6 +38,7 @@ class Script:
         self.endless = b""
         """Comes again and again, once ``incoming`` is empty."""
         self.sent = bytearray()
+        self.reads = 0
         self.ended: RemoteError | None = None
         self.writable = True
         self.unsent = 0
@@ -50,6 +52,7 @@ class Script:
     def receive_into(self, buffer: memoryview) -> int:
         if self.endless and len(self.incoming) < len(buffer):
             self.incoming += self.endless * (1 + len(buffer) // len(self.endless))
+        self.reads += 1
         size = min(len(buffer), len(self.incoming))
         buffer[:size] = self.incoming[:size]
         del self.incoming[:size]
@@ -189,7 +192,7 @@ def test_a_slice_that_is_little_used_costs_no_turn_of_its_own() -> None:
         await asyncio.sleep(0.1)
         used = driver._reads
         stage.channel.come(pong)
-        assert driver._reads == used + 2
+        assert driver._reads == used + 1
         assert driver._next is None
         while driver._next is None:
             stage.channel.come(pong)
@@ -227,12 +230,11 @@ def test_it_gives_others_their_turn_while_frames_come_that_cause_nothing() -> No
             before = stage.session.statistics().bytes_received
             stage.channel.wake()
             moved = stage.session.statistics().bytes_received - before
-            most = len(stage.channel.endless) * TURN_READS // 2
-            assert most // 2 < moved <= most
-            await asyncio.sleep(0)
+            most = len(stage.channel.endless) * TURN_READS
+            assert most // 2 < moved <= most + FRAME_BYTES
             stage.channel.endless = b""
-            stage.channel.incoming.clear()
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.1)
+            assert not stage.channel.incoming
             stage.channel.endless = frames.pong_frame(bytes(8))
         stage.channel.endless = b""
 
@@ -245,6 +247,17 @@ def test_what_it_posts_itself_costs_nothing_of_its_slice() -> None:
             stage.driver.feed(Post(key, BlockMissing(request=key), memoryview(b"")))
         stage.channel.come(frames.message_frame(BlockMissing(request=1)))
         assert isinstance(stage.actions[2], Deliver)
+
+    play(scene)
+
+
+def test_small_messages_are_read_together() -> None:
+    async def scene(stage: Stage, clock: ManualClock, _: "asyncio.Task[None]") -> None:
+        messages = [BlockMissing(request=number) for number in range(20)]
+        reads = stage.channel.reads
+        stage.channel.come(b"".join(map(frames.message_frame, messages)))
+        assert [action.message for action in stage.actions if isinstance(action, Deliver)] == messages
+        assert stage.channel.reads == reads + 2  # all of them, and then nothing
 
     play(scene)
 
