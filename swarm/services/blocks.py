@@ -41,7 +41,7 @@ from swarm.protocol.blocks_events import (
     SourcesSeen,
     Tick,
 )
-from swarm.services.blocks_giving import BlockGiving
+from swarm.services.blocks_giving import BlockGiving, MayHave
 from swarm.wire.frames import CloseCode
 from swarm.wire.limits import MAX_BLOCK_BYTES
 from swarm.wire.messages.base import Message
@@ -82,10 +82,18 @@ class _Seeker:
 class BlockExchange:
     """The block exchange of one node, whose tasks belong to ``tasks``.
 
-    Give it every message of the blocks flow, and every link that goes down.
+    Give it every message of the blocks flow, and every link that goes down. ``may_have`` says whom this node
+    gives which block.
     """
 
-    def __init__(self, store: Blocks, *, clock: Clock, tasks: asyncio.TaskGroup) -> None:
+    def __init__(
+        self,
+        store: Blocks,
+        *,
+        clock: Clock,
+        tasks: asyncio.TaskGroup,
+        may_have: MayHave = lambda _, __: True,
+    ) -> None:
         self.store = store
         self._clock = clock
         self._tasks = tasks
@@ -95,7 +103,7 @@ class BlockExchange:
         self._numbers: dict[Link, SourceNumber] = {}
         self._links: dict[SourceNumber, Link] = {}
         self._seekers: dict[SeekerNumber, _Seeker] = {}
-        self._giving = BlockGiving(store, self._start)
+        self._giving = BlockGiving(store, self._start, may_have)
         self._counted = 0
 
     def statistics(self) -> BlockStatistics:

@@ -12,7 +12,7 @@ from typing import Final
 
 from swarm.data.blocks import Blocks
 from swarm.errors import FailureError, LinkLostError, RemoteProtocolError, RemoteRefusalError
-from swarm.ids import Digest, short
+from swarm.ids import Digest, PeerId, short
 from swarm.log import get_log
 from swarm.net.link import Link
 from swarm.wire.messages.blocks import BlockMissing, BlockReply, BlockRequest
@@ -28,6 +28,9 @@ _log = get_log(__name__)
 Start = Callable[[Coroutine[None, None, None], str], None]
 """Starts a task of this name."""
 
+MayHave = Callable[[PeerId, Digest], bool]
+"""Whether a peer may be given a block; one that may not is told what one that lacks it would be told."""
+
 
 class _Serving:
     """What one link has asked of us and has not got yet."""
@@ -40,7 +43,8 @@ class _Serving:
 class BlockGiving:
     """The giving half of a block exchange."""
 
-    def __init__(self, store: Blocks, start: Start) -> None:
+    def __init__(self, store: Blocks, start: Start, may_have: MayHave) -> None:
+        self._may_have = may_have
         self._store = store
         self._start = start
         self._serving: dict[Link, _Serving] = {}
@@ -74,7 +78,9 @@ class BlockGiving:
             while serving.requests:
                 request = serving.requests.popleft()
                 name = Digest(request.digest)
-                data = await asyncio.get_running_loop().run_in_executor(None, self._read, name)
+                data = None
+                if self._may_have(link.peer, name):
+                    data = await asyncio.get_running_loop().run_in_executor(None, self._read, name)
                 if data is None:
                     sending = link.post(BlockMissing(request=request.request))
                 else:

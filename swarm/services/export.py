@@ -32,7 +32,7 @@ async def export_weights(job: Job, blocks: JobBlocks, path: Path, selection: Sel
     if missing:
         raise FailureError(f"the trained weights lack {missing[0]}: export from a peer of a newer version")
     wanted = [tensors[name] for name in dict.fromkeys(name for _, name in state)]
-    await blocks.fetch(job, [tensor.blob for tensor in wanted])
+    await blocks.fetch_weights(job, [tensor.blob for tensor in wanted])
     store = blocks.exchange.store
     arrays = {}
     for tensor in wanted:

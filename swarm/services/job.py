@@ -56,6 +56,11 @@ class Job:
         """The peer that decides for the job."""
         return PeerId(self.manifest.council[0])
 
+    def may_export(self, peer: PeerId) -> bool:
+        """Whether ``peer`` may have the trained weights."""
+        named = self.manifest.export_to
+        return not named or peer == self.author or peer in named or peer in self.manifest.council
+
     @property
     def ended(self) -> bool:
         """Whether it will never go on."""

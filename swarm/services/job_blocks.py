@@ -4,21 +4,24 @@ import asyncio
 from collections.abc import Iterable
 
 from swarm.data.blobs import get_graph
+from swarm.errors import FailureError
 from swarm.graph.dag import Graph
-from swarm.ids import Digest
+from swarm.ids import Digest, short
 from swarm.net.link import Link
 from swarm.services.blocks import BlockExchange, Sources
 from swarm.services.context import Context
 from swarm.services.job import Job
 from swarm.services.job_check import check_graphs
+from swarm.services.withholding import Withholding
 from swarm.wire.records.blobs import Blob
 
 
 class JobBlocks:
     """Fetches what jobs need from whoever has it, and keeps it for as long as the job is wanted here."""
 
-    def __init__(self, context: Context, exchange: BlockExchange) -> None:
+    def __init__(self, context: Context, exchange: BlockExchange, withholding: Withholding) -> None:
         self._context = context
+        self._withholding = withholding
         self.exchange = exchange
 
     def sources(self, job: Job) -> Sources:
@@ -57,8 +60,29 @@ class JobBlocks:
         return await self.exchange.obtain(names, lambda: get_graph(store, blob), sources=self.sources(job))
 
     def pin_weights(self, job: Job, blobs: Iterable[Blob]) -> None:
-        """Keep trained tensors until the job is forgotten, whatever else is released."""
-        self.exchange.store.pin(_weights_of(job), (Digest(name) for blob in blobs for name in blob.blocks))
+        """Keep trained tensors until the job is forgotten, whatever else is released; for whom it says."""
+        names = [Digest(name) for blob in blobs for name in blob.blocks]
+        self._withholding.withhold(job, names)
+        self.exchange.store.pin(_weights_of(job), names)
+
+    def may_export(self, job: Job) -> bool:
+        """Whether this peer may have the trained weights."""
+        return job.may_export(self._context.identity.peer)
+
+    async def fetch_weights(self, job: Job, blobs: Iterable[Blob]) -> None:
+        """As :meth:`fetch`, of trained tensors, which this node passes on to whom the job says.
+
+        Raises FailureError also where this peer may not have them.
+        """
+        if not self.may_export(job):
+            named = ", ".join(map(short, job.manifest.export_to))
+            raise FailureError(
+                f"the weights of job {short(job.id)} are for its author {short(job.author)} and {named}: "
+                "ask one of them"
+            )
+        wanted = list(blobs)
+        self._withholding.withhold(job, (Digest(name) for blob in wanted for name in blob.blocks))
+        await self.fetch(job, wanted)
 
     def release(self, job: Job) -> None:
         """The job has ended: what it needed to run may make room for others."""
@@ -68,6 +92,8 @@ class JobBlocks:
         """The job is forgotten, and its trained tensors with it."""
         self.release(job)
         self.exchange.store.unpin(_weights_of(job))
+        for name in self._withholding.forget(job):
+            self.exchange.store.discard(name)
 
 
 def _weights_of(job: Job) -> str:

@@ -49,6 +49,7 @@ from swarm.services.status.document import StatusDocument
 from swarm.services.status.source import WHOLE, CancelReport, ExportReport, RevocationReport, Selection
 from swarm.services.story import Story
 from swarm.services.version import program_version
+from swarm.services.withholding import Withholding
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.hello import Capabilities, Role
 
@@ -147,9 +148,12 @@ class Node(Handlers):
         self.pool.reception.revocations = Revocations.load(
             config.folder / REVOCATIONS_FILE, authority=identity.authority
         )
-        self.exchange = BlockExchange(self._store(), clock=clock, tasks=self.tasks)
         self.jobs = Jobs(self)
-        self.blocks = JobBlocks(self, self.exchange)
+        withholding = Withholding(self.jobs.all)
+        self.exchange = BlockExchange(
+            self._store(), clock=clock, tasks=self.tasks, may_have=withholding.may_have
+        )
+        self.blocks = JobBlocks(self, self.exchange, withholding)
         coordinator = Coordinator(self, self.jobs, self.blocks, coordinates=config.role == "peer")
         made = extra(Services(context=self, jobs=self.jobs, blocks=self.blocks))
         self._archive = Archive(

@@ -1,5 +1,6 @@
 """What an author writes: a model, its loss, its data, an optimizer, and how long to train (section 5)."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +13,14 @@ from torch import nn
 from swarm.errors import MisuseError
 from swarm.graph.cut import changing_tensors, trained_uses
 from swarm.graph.dag import Graph
+from swarm.ids import SHORT_ID_LENGTH
 from swarm.train.authored import run_file
 from swarm.train.capture import Loss, capture
 from swarm.train.groups import check_used
 from swarm.train.optimizer import SGD, Adam, AdamW, Optimizer
 from swarm.train.samples import Samples, field_names, first_samples, prepare_samples, sample_count
 from swarm.wire.limits import MAX_MICRO_BATCHES, MAX_STEPS
+from swarm.wire.records.manifest import MAX_EXPORTERS
 
 __all__ = ["CapturedJob", "TrainingJob", "capture_job", "load_job", "prepare_samples"]
 
@@ -56,6 +59,8 @@ class TrainingJob:
     """For people; the class of the model where it is empty."""
     patience: float = 0.0
     """Seconds that the job waits for enough peers before it fails; 0 waits for ever."""
+    export_to: Sequence[str] = ()
+    """PeerIds, in full, that may have the trained weights beside the author; empty: every member."""
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -64,6 +69,7 @@ class TrainingJob:
         _check_range("steps", self.steps, 1, MAX_STEPS)
         _check_range("seed", self.seed, 0, MAX_SEED)
         _check_patience(self.patience)
+        _check_export_to(self.export_to)
         samples, needed = sample_count(self.dataset), self.micro_batch_size * self.micro_batches
         if samples < needed:
             raise MisuseError(
@@ -205,6 +211,16 @@ def _check_range(name: str, value: object, least: int, most: int) -> None:
 def _check_patience(value: object) -> None:
     if not isinstance(value, int | float) or not 0 <= value <= LONGEST_PATIENCE:
         raise MisuseError(f"patience is a number of seconds, 0 or more, and not {value!r}")
+
+
+def _check_export_to(peers: object) -> None:
+    if not isinstance(peers, Sequence) or isinstance(peers, str) or len(peers) > MAX_EXPORTERS:
+        raise MisuseError(f"export_to is a list of at most {MAX_EXPORTERS} PeerIds")
+    for peer in peers:
+        if not isinstance(peer, str) or re.fullmatch(rf"[a-z2-7]{{{SHORT_ID_LENGTH}}}", peer) is None:
+            raise MisuseError(
+                f"export_to has {peer!r}, which is no whole PeerId: swarm status --json shows them"
+            )
 
 
 def _check_name(value: object) -> None:

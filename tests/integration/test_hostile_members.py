@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from swarm.errors import LinkLostError, RemoteRefusalError
+from swarm.errors import FailureError, LinkLostError, RemoteRefusalError
 from swarm.identity.envelope import CANCELLATION, MANIFEST, OUTCOME, PLAN, Domain, seal
 from swarm.identity.keys import PrivateKey
 from swarm.identity.membership import Identity
@@ -40,7 +40,7 @@ from swarm.wire.messages.blocks import BlockMissing, BlockRequest
 from swarm.wire.messages.coordination import PlanIssue, PlanStart, StageFailed, StageReady, StageResult
 from swarm.wire.messages.jobs import JobAnnounce, JobCancel, JobNotice, JobOutcome, JobProgress
 from swarm.wire.messages.pipeline import BoundaryTensor, Fence, FenceRefused, StepRecord
-from swarm.wire.records.manifest import Cancellation
+from swarm.wire.records.manifest import Cancellation, blobs_of
 from swarm.wire.records.outcome import Outcome
 from swarm.wire.records.plan import Plan, StagePlan
 from swarm.wire.tensors import TensorHeader
@@ -106,6 +106,17 @@ class Mallory:
         answer = BlockMissing(request=self._asked)
         link.post(BlockRequest(request=self._asked, digest=NOWHERE))
         await self.heard.until(lambda heard: (answer, b"") in heard.messages or len(heard.downs) > downs)
+
+    async def has_been_given(self, node: Node, name: str) -> bool:
+        """Whether ``node`` gives the block when asked for it."""
+        link = await self.link(node)
+        self._asked += 1
+        number, before = self._asked, len(self.heard.messages)
+        link.post(BlockRequest(request=number, digest=name))
+        await self.heard.until(
+            lambda heard: any(getattr(m, "request", 0) == number for m, _ in heard.messages[before:])
+        )
+        return (BlockMissing(request=number), b"") not in self.heard.messages[before:]
 
     def signed(self, domain: Domain, record: Any) -> bytes:
         return seal(self.identity, domain, msgspec.msgpack.encode(record))
@@ -231,6 +242,7 @@ async def test_what_a_member_says_of_a_job_that_it_has_no_part_in_counts_nowhere
     cluster: Cluster, tmp_path: Path, make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Forged losses, notices, failures, results, records and tensors; the job pauses at the step of these."""
+    monkeypatch.setattr("swarm.protocol.trust.MAX_OFFENCES", 100)  # or it would not get to say them all
     go_on = threading.Event()
     forward = StageWork.forward
 
@@ -351,6 +363,34 @@ async def test_who_breaks_the_protocol_again_and_again_is_out_over_restarts(
 async def again(cluster: Cluster, node: TrainingNode) -> TrainingNode:
     await cluster.end(node)
     return await cluster.start_again(node)
+
+
+async def test_weights_go_to_whom_the_manifest_names_and_to_nobody_else(
+    cluster: Cluster, tmp_path: Path, make_job: MakeJob
+) -> None:
+    async with cluster:
+        door = await cluster.add_bootstrap()
+        coordinator = await cluster.add_peer(memory=PLENTY)
+        reader, member = await cluster.add_author(), await cluster.add_author()
+        author = await cluster.add_author()
+        await cluster.until(lambda: all(len(node.links) == 4 for node in (author, reader, member)))
+        prepared = prepare_job(make_job(export_to=[reader.identity.peer]))
+        job = await author.author.publish(prepared, patience=60.0)
+        await cluster.until(lambda: all(n.jobs.get(job.id) for n in (door, reader, member)))
+        await cluster.until(lambda: all(n.jobs.all()[0].state == "done" for n in (reader, member, author)))
+        assert (await reader.export(job.id, tmp_path / "w.safetensors")).tensors > 0
+        with pytest.raises(FailureError, match=r"the weights of job \w+ are for its author \w+ and \w+: ask"):
+            await member.export(job.id, tmp_path / "stolen.safetensors")
+        initial = {name for blob in blobs_of(job.manifest) for name in blob.blocks}
+        trained = [name for tensor in job.weights for name in tensor.blob.blocks if name not in initial]
+        assert trained
+        async with Mallory(cluster, tmp_path / "mallory", Right.TRAIN) as mallory:
+            await cluster.end(coordinator)
+            for node in (await cluster.start_again(coordinator), reader, author):
+                assert [await mallory.has_been_given(node, name) for name in trained] == [False] * len(
+                    trained
+                )
+            assert await mallory.has_been_given(author, min(initial)), "what members need to train"
 
 
 async def test_a_claim_of_much_memory_is_one_lot_among_the_others(

@@ -26,7 +26,11 @@ GROUPED = replace(
     ),
     frozen=("b",),
 )
-SAMPLES = {"manifest": FIRST, "manifest, groups and frozen": GROUPED}
+SAMPLES = {
+    "manifest": FIRST,
+    "manifest, groups and frozen": GROUPED,
+    "manifest, weights for one peer": replace(FIRST, export_to=("e" * 32,)),
+}
 
 
 @pytest.mark.parametrize("name", SAMPLES)

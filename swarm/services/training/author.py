@@ -146,4 +146,5 @@ class Author(Service):
             council=(coordinator,),
             patience=patience,
             frozen=captured.frozen(),
+            export_to=tuple(job.export_to),
         )

@@ -305,7 +305,7 @@ class Holder(Service):
         """Whether this peer is to keep all trained weights beside the coordinator: the first other holder."""
         holders = [stage.holder for stage in job.plan.stages] if job.plan is not None else []
         others = [holder for holder in holders if holder != job.coordinator]
-        return others[:1] == [self._context.identity.peer]
+        return others[:1] == [self._context.identity.peer] and self._blocks.may_export(job)
 
     async def _keep_weights(self, job: Job) -> None:
         blobs = [tensor.blob for tensor in job.weights]

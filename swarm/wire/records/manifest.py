@@ -1,6 +1,6 @@
 """The manifest: the signed description of a training run, whose hash is the job id (DESIGN section 2)."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
@@ -10,6 +10,9 @@ from swarm.wire.numbers import Fraction, Positive, Real, WallTime
 from swarm.wire.records.blobs import Blob, TensorBlob
 from swarm.wire.tensors import DType, Sizes
 from swarm.wire.text import Name
+
+MAX_EXPORTERS: Final = 64
+"""Peers that a manifest may name as those who may have its weights."""
 
 
 class Schedule(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
@@ -106,6 +109,8 @@ class Manifest(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
     """Seconds that the job waits for enough peers before it fails; 0 waits for ever."""
     frozen: Annotated[tuple[Name, ...], Meta(max_length=100_000)] = ()
     """Tensors in ``state`` that training leaves as they are, by name."""
+    export_to: Annotated[tuple[ShortId, ...], Meta(max_length=MAX_EXPORTERS)] = ()
+    """The peers that may have the trained weights, beside the author and the council; none: every member."""
 
 
 class Cancellation(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
