@@ -29,6 +29,7 @@ from swarm.protocol.coordination_events import (
     IssuePlan,
     JobTerms,
     KeepWeights,
+    LinksReported,
     MakePlan,
     OfferArrived,
     PeerLeft,
@@ -110,6 +111,8 @@ class CoordinationMachine:
                 return self._enter("waiting", "waiting for peers that offer memory", now)
             case OfferArrived():
                 return self._offered(event, now)
+            case LinksReported():
+                return self._reported(event, now)
             case PeerLeft():
                 return self._left(event, now)
             case PlanMade():
@@ -143,6 +146,12 @@ class CoordinationMachine:
             self._offers.settle(now)
         return []
 
+    def _reported(self, event: LinksReported, now: float) -> list[Action]:
+        changed = self._offers.report(event.peer, event.links)
+        if changed and event.peer in self._offers and self._state == "waiting":
+            self._offers.settle(now)
+        return []
+
     def _tick(self, now: float) -> list[Action]:
         if self._stall.is_over(now):
             return self._late(now)
@@ -157,7 +166,9 @@ class CoordinationMachine:
             nobody = "waiting for peers that offer memory"
             return self._enter("waiting", self._sentence if left_out else nobody, now)
         self._planning = True
-        return [MakePlan(offers=offers, generation=Generation(self._generation + 1), step=Step(0))]
+        offers, unlinked = self._offers.linked(offers)
+        generation = Generation(self._generation + 1)
+        return [MakePlan(offers=offers, left_out=unlinked, generation=generation, step=Step(0))]
 
     def _late(self, now: float) -> list[Action]:
         """Somebody has been waited for longer than any link of ours would need."""
@@ -231,7 +242,7 @@ class CoordinationMachine:
         return self._enter("failed", f"{where} ended at step {self._steps_done}: {event.sentence}", now)
 
     def _left(self, event: PeerLeft, now: float) -> list[Action]:
-        if self._offers.drop(event.peer) and self._state == "waiting":
+        if self._offers.leave(event.peer) and self._state == "waiting":
             self._offers.due = now
         held = (
             [index for index, stage in enumerate(self.plan.stages) if stage.holder == event.peer]

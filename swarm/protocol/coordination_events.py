@@ -47,6 +47,14 @@ class OfferArrived:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LinksReported:
+    """A member says to whom it is linked."""
+
+    peer: PeerId
+    links: frozenset[PeerId]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PeerLeft:
     """The link to a member ended. ``reason`` has the peer as its subject: ``left: its user ended it``."""
 
@@ -134,6 +142,7 @@ class Tick:
 Event = (
     Begin
     | OfferArrived
+    | LinksReported
     | PeerLeft
     | PlanMade
     | PlanImpossible
@@ -153,9 +162,13 @@ Event = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MakePlan:
-    """Plan for these peers; answer with ``PlanMade`` or ``PlanImpossible``."""
+    """Plan for these peers; answer with ``PlanMade`` or ``PlanImpossible``.
+
+    ``left_out`` has a sentence on each peer that lacks a link to others, for the plan to tell.
+    """
 
     offers: tuple[Resources, ...]
+    left_out: tuple[str, ...]
     generation: Generation
     step: Step
 

@@ -2,7 +2,9 @@
 
 import asyncio
 
-from swarm.errors import LocalError
+import msgspec
+
+from swarm.errors import CapacityError, LocalError
 from swarm.graph.dag import Graph
 from swarm.ids import PeerId, short
 from swarm.protocol.coordination import CoordinationMachine
@@ -61,7 +63,10 @@ def notice_of(job: Job) -> JobNotice:
 
 
 def made_plan(job: Job, graphs: tuple[Graph, Graph], action: MakePlan) -> PlanMade:
-    """The plan for these offers, and what its stages are to return; takes seconds."""
+    """The plan for these offers, and what its stages are to return; takes seconds.
+
+    Raises CapacityError where the peers cannot hold the job.
+    """
     train, evaluate = graphs
     workload = Workload(
         graph=train,
@@ -70,7 +75,11 @@ def made_plan(job: Job, graphs: tuple[Graph, Graph], action: MakePlan) -> PlanMa
         micro_batches=job.manifest.micro_batches,
     )
     offers = [PeerOffer(peer=o.peer, memory=o.memory, flops=o.flops) for o in action.offers]
-    plan = make_plan(job.id, workload, offers)
+    try:
+        plan = make_plan(job.id, workload, offers)
+    except CapacityError as error:
+        raise CapacityError("; ".join([str(error), *action.left_out])) from None
+    plan = msgspec.structs.replace(plan, explanation=(*plan.explanation, *action.left_out))
     initial = {tensor.name: tensor for tensor in job.manifest.tensors}
     owned = [
         [train.values[use.value].name for use in (*stage.parameters, *stage.buffers) if use.owned]

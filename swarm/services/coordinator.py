@@ -18,6 +18,7 @@ from swarm.protocol.coordination_events import (
     Failed,
     IssuePlan,
     KeepWeights,
+    LinksReported,
     MakePlan,
     OfferArrived,
     PeerLeft,
@@ -42,6 +43,7 @@ from swarm.services.jobs import Jobs
 from swarm.wire.limits import MAX_SENTENCE_LENGTH
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.coordination import (
+    LinkReport,
     Offer,
     PlanIssue,
     PlanStart,
@@ -96,6 +98,9 @@ class Coordinator(Service):
             case Offer():
                 resources = Resources(peer=sender, memory=message.memory, flops=message.flops)
                 return self._deliver(message.job, OfferArrived(resources=resources))
+            case LinkReport():
+                links = frozenset(PeerId(peer) for peer in message.peers)
+                return self._deliver(message.job, LinksReported(peer=sender, links=links))
             case StageReady():
                 generation = Generation(message.generation)
                 loaded = StageLoaded(peer=sender, generation=generation, stage=message.stage)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from swarm.errors import RemoteProtocolError
-from swarm.ids import Generation, JobId, PeerId, Step
+from swarm.ids import Generation, JobId, PeerId, Step, short
 from swarm.protocol import coordination_events as say
 from swarm.protocol.coordination import ENDED, CoordinationMachine
 from swarm.protocol.offers import MOST_SETTLE_SECONDS, SETTLE_SECONDS
@@ -294,6 +294,52 @@ def test_records_before_and_after_training_are_not_kept() -> None:
     driver.train(PEERS[0])
     assert driver.feed(heard)[0] == say.Record(progress=progress(0))
     assert driver.feed(heard) == []
+
+
+def reported(peer: PeerId, *links: PeerId) -> say.LinksReported:
+    return say.LinksReported(peer=peer, links=frozenset(links))
+
+
+def planned_with(driver: Driver) -> tuple[list[PeerId], tuple[str, ...]]:
+    [make] = driver.later(SETTLE_SECONDS)
+    assert isinstance(make, say.MakePlan)
+    return [offer.peer for offer in make.offers], make.left_out
+
+
+def test_a_plan_is_made_with_peers_that_are_all_linked_and_says_who_is_left_out() -> None:
+    one, two, three = PEERS[:3]
+    driver = Driver()
+    driver.feed(reported(one, two, three))
+    driver.feed(reported(two, one))
+    driver.feed(reported(three, one))
+    for peer, memory in ((one, 1000), (two, 3000), (three, 2000)):
+        driver.feed(offered(peer, memory))
+    peers, told = planned_with(driver)
+    assert peers == [one, two]
+    assert told == (
+        f"peer {short(three)} is left out: it has no link with {short(two)}, and waits for a relay",
+    )
+
+
+def test_a_link_that_only_one_end_reports_counts_for_nothing() -> None:
+    driver = Driver()
+    driver.feed(reported(PEERS[0], PEERS[1]))
+    driver.feed(reported(PEERS[1]))
+    driver.feed(offered(PEERS[0], 1000))
+    driver.feed(offered(PEERS[1], 2000))
+    assert planned_with(driver)[0] == [PEERS[1]]
+
+
+def test_a_link_that_comes_up_is_a_reason_to_plan_again() -> None:
+    driver = Driver()
+    for peer in PEERS[:2]:
+        driver.feed(reported(peer))
+        driver.feed(offered(peer))
+    assert len(planned_with(driver)[0]) == 1
+    driver.feed(say.PlanImpossible(sentence="too little"))
+    driver.feed(reported(PEERS[0], PEERS[1]))
+    driver.feed(reported(PEERS[1], PEERS[0]))
+    assert planned_with(driver) == ([PEERS[0], PEERS[1]], ())
 
 
 def test_offers_that_keep_changing_do_not_put_off_the_plan_for_ever() -> None:

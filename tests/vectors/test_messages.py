@@ -62,6 +62,7 @@ SAMPLES: list[Message] = [
     coordination.StageFailed(job=JOB, generation=1, stage=2, sentence="out of memory"),
     coordination.PlanStart(job=JOB, generation=1),
     coordination.StageResult(job=JOB, generation=1, stage=2, tensors=(TENSOR,)),
+    coordination.LinkReport(job=JOB, peers=("b" * 32, "c" * 32)),
     pipeline.BoundaryTensor(fence=FENCE, micro_batch=5, tensor=77, direction="forward", header=HEADER),
     pipeline.SharedTensor(fence=FENCE, parameter=3, operator=90, direction="gradient", header=HEADER),
     pipeline.StageReport(

@@ -14,6 +14,7 @@ from swarm.ids import PeerId
 from swarm.services.context import Service
 from swarm.services.node import Networks, Node, NodeConfig, Services
 from swarm.services.node_status import HeldStage
+from swarm.services.training.acquaintance import Acquaintance
 from swarm.services.training.author import Author
 from swarm.services.training.holder import Holder, HolderConfig
 from swarm.train.device import DeviceThread, like_machines
@@ -69,6 +70,7 @@ class TrainingNode(Node):
         if not self.gift.memory:
             return (self.author,)
         config = HolderConfig(memory=self.gift.memory, accepts=self.gift.accepts, mine=self.gift.mine)
+        acquaintance = Acquaintance(services.context, services.jobs)  # reports come before offers
         self._holder = Holder(
             config,
             context=services.context,
@@ -76,7 +78,7 @@ class TrainingNode(Node):
             blocks=services.blocks,
             device=self.device,
         )
-        return (self.author, self._holder)
+        return (self.author, acquaintance, self._holder)
 
     def held(self) -> tuple[HeldStage, ...]:
         """The stages that this peer holds."""

@@ -1,6 +1,6 @@
 """Flow: coordination. The job's coordinator places stages; holders load them and say so.
 
-member -> coordinator      Offer (after JobAnnounce, and when it changes)
+member -> coordinator      LinkReport, Offer (after JobAnnounce, and when it changes)
 coordinator -> all         PlanIssue (signed)
 holder -> coordinator      StageReady | StageFailed
 coordinator -> holders     PlanStart
@@ -12,7 +12,8 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from swarm.wire.messages.base import Count, LongId, Message, StageNumber
+from swarm.wire.limits import MAX_LINKS
+from swarm.wire.messages.base import Count, LongId, Message, ShortId, StageNumber
 from swarm.wire.messages.jobs import Envelope
 from swarm.wire.numbers import Positive
 from swarm.wire.records.blobs import TensorBlob
@@ -75,3 +76,14 @@ class StageResult(Message, frozen=True, kw_only=True):
     generation: Count
     stage: StageNumber
     tensors: Annotated[tuple[TensorBlob, ...], Meta(max_length=100_000)]
+
+
+class LinkReport(Message, frozen=True, kw_only=True):
+    """To whom the sender is linked, before it offers itself to the job, and when that has changed.
+
+    Two peers hold stages of one job only where each reports the other: what has no link carries no work.
+    """
+
+    NUMBER: ClassVar[int] = 26
+    job: LongId
+    peers: Annotated[tuple[ShortId, ...], Meta(max_length=MAX_LINKS)]

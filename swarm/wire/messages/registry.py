@@ -28,6 +28,7 @@ MESSAGES: Final[dict[int, type[Message]]] = {
         coordination.StageFailed,
         coordination.PlanStart,
         coordination.StageResult,
+        coordination.LinkReport,
         pipeline.BoundaryTensor,
         pipeline.SharedTensor,
         pipeline.StageReport,
