@@ -177,8 +177,8 @@ class Authority:
         all_peers, all_invites = known.peers.union(peers), known.invites.union(invites)
         if (all_peers, all_invites) == (known.peers, known.invites):
             return False
-        if max(len(all_peers), len(all_invites)) > MAX_REVOKED:
-            raise FailureError(f"a revocation list names at most {MAX_REVOKED} peers and as many invites")
+        if len(all_peers) + len(all_invites) > MAX_REVOKED:
+            raise FailureError(f"a revocation list names at most {MAX_REVOKED} peers and invites")
         epoch_key = secrets.token_bytes(KEY_BYTES)
         new = sign_list(
             self._key,

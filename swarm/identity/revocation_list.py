@@ -17,9 +17,9 @@ from swarm.identity.profile import read_authority
 from swarm.identity.terms import InviteId
 from swarm.ids import SHORT_ID_LENGTH, PeerId, SwarmId, swarm_id
 
-MAX_REVOKED: Final = 3500
-"""Peers and invites, each, that one list may name."""
-MAX_LIST_BYTES: Final = 256 * 1024
+MAX_REVOKED: Final = 10_000
+"""Peers and invites, together, that one list may name."""
+MAX_LIST_BYTES: Final = 340 * 1024
 """Bytes of a list, so that a few of them go into one message."""
 _CONTEXT: Final = b"fusion-swarm revocation list 1\0"
 _COMMITMENT: Final = b"fusion-swarm dht epoch key\0"

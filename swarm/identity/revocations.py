@@ -23,6 +23,9 @@ from swarm.ids import PeerId
 MAX_LISTS: Final = 3
 """Lists of an authority whose copies disagree that are kept; the oldest make room."""
 
+MAX_SEEN: Final = 1024
+"""Lists that hold and are remembered by their digest: who repeats one costs a hash, not a signature."""
+
 
 class _State(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     format: Literal[1]
@@ -38,6 +41,7 @@ class Revocations:
     def __init__(self, authority: bytes) -> None:
         self._authority = authority
         self._lists: tuple[RevocationList, ...] = ()
+        self._seen: dict[bytes, None] = {}
         self._keyed: RevocationList | None = None
         self._key = b""
 
@@ -83,9 +87,13 @@ class Revocations:
 
         Raises RemoteProtocolError where it does not hold.
         """
-        if data in self.lists:
+        digest = hashlib.sha256(data).digest()
+        if digest in self._seen:
             return False
         new = check_list(data, authority=self._authority)
+        self._seen[digest] = None
+        if len(self._seen) > MAX_SEEN:
+            del self._seen[next(iter(self._seen))]
         if any(held.supersedes(new) for held in self._lists):
             return False
         kept = [held for held in self._lists if not new.supersedes(held)]

@@ -80,7 +80,10 @@ class Revoked(Service):
         del payload
         if not isinstance(message, RevocationNews):
             return False
-        self.learn(message.lists, message.epoch_key, source=sender)
+        if not self.learn(message.lists, message.epoch_key, source=sender):
+            link = self._context.links.get(sender)
+            if link is not None:
+                link.charge("revocation lists that are known here")
         return True
 
     def learn(self, lists: Iterable[bytes], epoch_key: bytes, *, source: PeerId | None = None) -> bool:

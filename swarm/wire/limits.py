@@ -45,8 +45,8 @@ MAX_SENTENCE_LENGTH: Final = 1000
 MAX_CERTIFICATE_BYTES: Final = 2 * KIB
 """Bytes of one DER certificate; ours have about 450."""
 
-MAX_REVOCATION_LIST_BYTES: Final = 256 * KIB
-"""Bytes of one revocation list: some 7,000 ids."""
+MAX_REVOCATION_LIST_BYTES: Final = 340 * KIB
+"""Bytes of one revocation list: 10,000 ids. Three of them fit into one message."""
 
 MAX_REVOCATION_LISTS: Final = 3
 """Revocation lists of an authority whose copies disagree; normally there is one."""

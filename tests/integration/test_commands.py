@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -126,6 +127,8 @@ def test_detached_training_goes_on_without_its_author(shell: Shell, tmp_path: Pa
     assert weights.stat().st_size > 1000
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_who_is_revoked_is_out_even_with_a_new_home(shell: Shell, tmp_path: Path) -> None:
     bootstrap, _ = shell.bootstrap()
     ann = tmp_path / "ann.invite"
@@ -147,6 +150,14 @@ def test_who_is_revoked_is_out_even_with_a_new_home(shell: Shell, tmp_path: Path
             assert refused.returncode == 1
             assert "the organiser revoked you" in refused.stderr
             assert refused.stderr.count("\n") == 1
+        door = shell.json("status", "--name", "bootstrap")["peer"]["addresses"][0]
+        interrupt(bootstrap)
+        read_until(shell.start("bootstrap", "--listen", door), "bootstrap node of swarm lab at ")
+        shutil.rmtree(theirs.home)  # everybody has restarted, and Ann's machine is a new one
+        theirs.home.mkdir()
+        refused = theirs.run("jobs", "--invite", ann.read_text())
+        assert refused.returncode == 1
+        assert "the organiser revoked your invite" in refused.stderr
         assert [m["revoked"] for m in shell.json("members", "lab")["members"] if m["label"] == "Ann"] == [
             True
         ]

@@ -18,6 +18,8 @@ from swarm.identity.membership import STATE_FILE, Identity
 from swarm.services.home import authority_folder
 from swarm.testing.shell import LOOPBACK, Shell, read_until
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
 CLOCK = (
     "import swarm.clock as c; now = c.wall; c.wall = lambda: now() + ({seconds}); "
     "c.SystemClock.wall = staticmethod(c.wall)"
@@ -87,7 +89,6 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     scene.joiner.close()
 
 
-@pytest.mark.slow
 def test_invites_of_other_swarms_dead_ones_and_broken_certificates(scene: Scene, tmp_path: Path) -> None:
     address = scene.open()
 
@@ -141,7 +142,6 @@ def spoil(home: Path) -> None:
     (home / STATE_FILE).write_text(json.dumps(state))
 
 
-@pytest.mark.slow
 def test_clocks_that_are_off(scene: Scene) -> None:
     scene.open()
     invite = scene.invite()
@@ -157,7 +157,6 @@ def test_clocks_that_are_off(scene: Scene) -> None:
         scene.joined(invite, patch=CLOCK.format(seconds=seconds))
 
 
-@pytest.mark.slow
 def test_an_invite_ends_and_who_joined_by_it_stays(scene: Scene, tmp_path: Path) -> None:
     """The bootstrap node's clock is five minutes ahead, so that it knows first that the date has passed."""
     scene.open(patch=CLOCK.format(seconds=300))
@@ -183,7 +182,6 @@ def test_an_invite_ends_and_who_joined_by_it_stays(scene: Scene, tmp_path: Path)
     assert "your invite had to be used by " in scene.told(still_open, patch=later)
 
 
-@pytest.mark.slow
 def test_versions_that_do_not_meet(scene: Scene) -> None:
     scene.open(patch=NEWER)
     sentence = scene.told(scene.invite())
@@ -194,7 +192,6 @@ def test_versions_that_do_not_meet(scene: Scene) -> None:
     )
 
 
-@pytest.mark.slow
 def test_a_node_that_is_full_and_too_many_strangers(scene: Scene) -> None:
     scene.open(patch=SMALL, public=True)
     invite = scene.invite("--may", "admit")

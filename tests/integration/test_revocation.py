@@ -7,7 +7,10 @@ import pytest
 
 from swarm.errors import RemoteRefusalError
 from swarm.identity.authority import Authority
+from swarm.identity.revocation_list import MAX_REVOKED
 from swarm.identity.revocations import Revocations
+from swarm.ids import PeerId, base32
+from swarm.protocol.trust import MAX_STRIKES
 from swarm.services.node import Node
 from swarm.services.revoked import REVOCATIONS_FILE
 from swarm.services.training.author import prepare_job
@@ -184,3 +187,53 @@ async def test_no_member_can_change_the_dht_key(cluster: Cluster) -> None:
         late = await cluster.add_peer(memory=MIB)
         await linked(cluster, [door, peer, late])
         assert {node.pool.reception.epoch for node in (door, peer, late)} == {before}
+
+
+async def test_old_lists_without_end_cost_their_sender_the_link_and_change_nothing(cluster: Cluster) -> None:
+    async with cluster:
+        door = await cluster.add_bootstrap()
+        member, one, two = [await cluster.add_peer(memory=MIB) for _ in range(3)]
+        await linked(cluster, [door, member, one, two])
+        revoke(cluster, one, at=door)
+        old = cluster.authority.revocations.lists
+        revoke(cluster, two, at=door)
+        await told(cluster, [member])
+        known = door.revocations.lists
+        for _ in range(MAX_STRIKES + 10):
+            member.send(door.identity.peer, RevocationNews(lists=old, epoch_key=b""))
+        await cluster.until(
+            lambda: any("lists that are known here" in event.sentence for event in door.story.events())
+        )
+        assert door.revocations.lists == known
+
+
+async def test_a_list_of_ten_thousand_reaches_everybody(cluster: Cluster) -> None:
+    async with cluster:
+        door = await cluster.add_bootstrap()
+        out, stays = [await cluster.add_peer(memory=MIB) for _ in range(2)]
+        await linked(cluster, [door, out, stays])
+        many = [PeerId(base32(number.to_bytes(20, "big"))) for number in range(MAX_REVOKED - 1)]
+        authority = cluster.authority
+        authority.revoke(peers=[out.identity.peer, *many], invites=(), now=cluster.clock.wall())
+        assert door.revoked.learn(authority.revocations.lists, authority.revocations.epoch_key)
+        await told(cluster, [stays])
+        await cluster.until(lambda: not out.links)
+        late = await cluster.add_peer(memory=MIB)
+        await linked(cluster, [door, stays, late])
+        assert late.revocations.lists == door.revocations.lists
+
+
+async def test_who_is_revoked_in_the_middle_of_training_is_out_and_the_job_says_why(
+    cluster: Cluster, make_job: MakeJob
+) -> None:
+    async with cluster:
+        door = await cluster.add_bootstrap()
+        holder = await cluster.add_peer(memory=64 * MIB)
+        author = await cluster.add_author()
+        await linked(cluster, [door, holder, author])
+        job = await author.author.publish(prepare_job(make_job(steps=100_000)), patience=60.0)
+        await cluster.until(lambda: len(job.losses) > 2)
+        revoke(cluster, holder, at=door)
+        await cluster.until(lambda: not holder.links and job.ended)
+        assert job.state == "failed"
+        assert f"coordinator {holder.identity.peer[:8]} was revoked" in job.sentence

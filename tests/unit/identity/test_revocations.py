@@ -14,6 +14,8 @@ from swarm.identity.revocation_list import MAX_LIST_BYTES, MAX_REVOKED, check_li
 from swarm.identity.revocations import MAX_LISTS, Revocations
 from swarm.identity.terms import InviteId
 from swarm.ids import PeerId, base32
+from swarm.wire.messages.hello import RevocationNews
+from swarm.wire.messages.registry import decode_message, encode_message
 
 ALICE = PeerId("a" * 32)
 BOB = PeerId("b" * 32)
@@ -141,9 +143,12 @@ def test_a_huge_list_is_not_even_parsed(authority: Authority) -> None:
 
 def test_the_longest_list_fits(authority: Authority, now: float) -> None:
     ids = [base32(number.to_bytes(20, "big")) for number in range(MAX_REVOKED)]
-    data = revoked(authority, *map(PeerId, ids), invites=tuple(map(InviteId, ids)), now=now)
+    half = MAX_REVOKED // 2
+    data = revoked(authority, *map(PeerId, ids[:half]), invites=tuple(map(InviteId, ids[half:])), now=now)
     assert len(data) <= MAX_LIST_BYTES
-    assert authority.revocations.peers == set(ids)
+    assert authority.revocations.peers | authority.revocations.invites == set(ids)
+    news = RevocationNews(lists=(data,) * MAX_LISTS, epoch_key=b"k" * 32)
+    assert decode_message(news.NUMBER, encode_message(news)) == news
     with pytest.raises(FailureError, match=f"at most {MAX_REVOKED} peers"):
         authority.revoke(peers=(PeerId("7" * 32),), invites=(), now=now)
     with pytest.raises(ValueError, match="does not parse"):
@@ -155,6 +160,22 @@ def test_the_longest_list_fits(authority: Authority, now: float) -> None:
             epoch_key=b"k" * 32,
             now=now,
         )
+
+
+def test_old_lists_repeated_without_end_cost_no_signatures_and_bounded_memory(
+    authority: Authority, now: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = [revoked(authority, PeerId(base32(bytes([n]) * 20)), now=now) for n in range(5)]
+    known = Revocations(authority.certificate)
+    for data in old:
+        assert known.learn(data)
+    monkeypatch.setattr("swarm.identity.revocations.check_list", None)
+    assert not any(known.learn(data) for data in old * 1000)
+    monkeypatch.undo()
+    monkeypatch.setattr("swarm.identity.revocations.MAX_SEEN", 3)
+    for data in old[::-1]:
+        known.learn(data)
+    assert known.lists == (old[-1],), "what is forgotten to have been seen is still no news"
 
 
 def test_it_lasts(authority: Authority, tmp_path: Path, now: float) -> None:
