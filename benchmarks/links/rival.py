@@ -66,24 +66,25 @@ class Calls:
         """Make one call; returns how long it took. Raises FailureError where it fails."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"\n")
-        return float(await _line(self._process, seconds=CALL_SECONDS))
+        return float(await read_line(self._process, seconds=CALL_SECONDS))
 
 
 @contextlib.asynccontextmanager
 async def expert_calls(rival: Rival, size: int) -> AsyncIterator[Calls]:
     """A server and a client, two processes with what they start; ``size`` bytes go there and back."""
-    async with _started(rival, "serve") as server:
-        addresses = await _line(server, seconds=START_SECONDS)
-        async with _started(rival, "call", addresses, str(size)) as client:
+    async with started(rival, _EXPERT, "serve") as server:
+        addresses = await read_line(server, seconds=START_SECONDS)
+        async with started(rival, _EXPERT, "call", addresses, str(size)) as client:
             yield Calls(client)
 
 
 @contextlib.asynccontextmanager
-async def _started(rival: Rival, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def started(rival: Rival, script: Path, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A process of its Python, which ends with its standard input."""
     process = await asyncio.create_subprocess_exec(
         str(rival.python),
         "-P",
-        str(_EXPERT),
+        str(script),
         *arguments,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
@@ -102,7 +103,8 @@ async def _started(rival: Rival, *arguments: str) -> AsyncIterator[asyncio.subpr
             await process.wait()
 
 
-async def _line(process: asyncio.subprocess.Process, *, seconds: float) -> str:
+async def read_line(process: asyncio.subprocess.Process, *, seconds: float) -> str:
+    """What the process says next; raises FailureError where it does not."""
     assert process.stdout is not None
     try:
         async with asyncio.timeout(seconds):

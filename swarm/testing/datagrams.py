@@ -19,13 +19,20 @@ class MemoryDatagrams:
     """
 
     def __init__(
-        self, *, seed: int = 0, loss: float = 0.0, duplication: float = 0.0, delay: float = 0.01
+        self,
+        *,
+        seed: int = 0,
+        loss: float = 0.0,
+        duplication: float = 0.0,
+        delay: float = 0.01,
+        remember: bool = True,
     ) -> None:
+        self._remember = remember
         self.loss = loss
         self.duplication = duplication
         self.delay = delay
         self.sent: list[tuple[Address, Address, bytes]] = []
-        """Every datagram that was sent: from, to, bytes; whether or not it arrived."""
+        """Every datagram that was sent: from, to, bytes; whether or not it arrived. Only if ``remember``."""
         self.unplugged: set[str] = set()
         """Hosts that neither send nor receive."""
         self._random = random.Random(seed)  # noqa: S311 - faults are to be repeatable
@@ -47,7 +54,8 @@ class MemoryDatagrams:
 
     def transmit(self, data: bytes, source: Address, destination: Address) -> None:
         """Carry one datagram, or lose it; also for tests that play a sender without an endpoint."""
-        self.sent.append((source, destination, data))
+        if self._remember:
+            self.sent.append((source, destination, data))
         if self.unplugged & {source.host, destination.host} or self._random.random() < self.loss:
             return
         loop = asyncio.get_running_loop()

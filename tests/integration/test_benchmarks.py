@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.dhts.contest import Outcome
+from benchmarks.discovery import DiscoveryOptions, percentile
+from benchmarks.discovery import measure as measure_discovery
 from benchmarks.link import LinkOptions
 from benchmarks.link import measure as measure_links
 from benchmarks.links import ours
@@ -78,3 +81,24 @@ async def test_another_event_loop_is_not_taken_for_uvloop() -> None:
 async def test_a_python_without_hivemind_is_named(tmp_path: Path) -> None:
     with pytest.raises(FailureError, match=r"python.*: [Nn]o such file"):
         await prepare(tmp_path)
+
+
+async def test_discovery_is_measured_beside_the_bare_library_and_with_losses() -> None:
+    table = await measure_discovery(
+        DiscoveryOptions(nodes=6, repetitions=1, many=12, loss=0.2, hivemind=False)
+    )
+    assert len({row.what for row in table.rows}) == len(table.rows)
+    counts = {row.what: (row.first, row.second) for row in table.rows if row.unit == ""}
+    assert counts["records found, half have stopped, of those published"] == (2, 2)
+    assert counts["joins, sets and gets before that"] == (18, 18)
+    assert [counts[f"{step}, 12 nodes, 20% of datagrams lost"] for step in ("join", "set", "get")] == [
+        (12, 12)
+    ] * 3
+    assert counts["publishers found by one of 12 nodes, 20% of datagrams lost"] == (12, 12)
+    assert {"kademlia", "rpcudp"} <= set(table.versions.programs)
+
+
+def test_a_percentile_is_one_of_the_times() -> None:
+    outcomes = [Outcome(seconds=float(second), good=True) for second in range(1, 21)]
+    assert [percentile(outcomes, share) for share in (0.5, 0.95, 1.0)] == [10, 19, 20]
+    assert percentile(outcomes[:1], 0.5) == 1

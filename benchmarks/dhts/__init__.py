@@ -1,0 +1,1 @@
+"""Swarms of several programs that find records, driven alike."""
