@@ -162,13 +162,19 @@ def _stages(stages: Sequence[StageStatus]) -> Table:
     return make_table(("stage", "holder", "operators", "memory", "per micro-batch", ""), rows)
 
 
+def _reach(member: MemberStatus) -> str:
+    if member.linked:
+        return "linked"
+    return f"waiting {member.waiting}" if member.waiting else "not linked"
+
+
 def _members(members: Iterable[MemberStatus]) -> Table:
     rows = [
         (
             shown_peer(member.id),
             member.role,
             member.label,
-            "linked" if member.linked else "not linked",
+            _reach(member),
             member.device or "-",
             format_bytes(member.memory),
         )

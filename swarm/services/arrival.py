@@ -21,6 +21,7 @@ from swarm.services.joining import Joining, JoinState
 from swarm.services.redialing import Redialing
 from swarm.services.revoked import Revoked
 from swarm.wire.messages.hello import Role
+from swarm.wire.records.peer import PeerRecord
 
 NEIGHBOUR_SECONDS: Final = 3.0
 """How long neighbours are listened for before it is said that nobody is there."""
@@ -79,6 +80,16 @@ class Arrival:
             return self._joining.state
         since = clock.wall() - max(clock.elapsed() - found.since, 0.0)
         return JoinState(waiting=found.waiting, since=since, attempts=found.attempts)
+
+    def unreached(self) -> tuple[PeerRecord, ...]:
+        """Peers that are in the swarm, were never linked with this one, and cannot be called from here.
+
+        As long as they cannot call either, the pair waits for a relay.
+        """
+        links, met = self._pool.links, self._pool.has_met
+        return tuple(
+            record for record in self._joining.unreached if record.peer not in links and not met(record.peer)
+        )
 
     async def join(self, remembered: Sequence[str], neighbourhood: Neighbourhood | None) -> None:
         """Join the swarm, then look out for other peers; ``remembered`` are addresses to try.

@@ -20,6 +20,7 @@ from swarm.services.joining import JoinState
 from swarm.services.revoked import Revoked
 from swarm.wire.limits import MAX_ADDRESSES
 from swarm.wire.messages.hello import Role
+from swarm.wire.records.peer import PeerRecord
 
 _PORT_ATTEMPTS: Final = 8
 """How often a free port is looked for that both TCP and UDP have."""
@@ -74,6 +75,10 @@ class Entrance:
     def has_joined(self) -> bool:
         """Whether this node was in the swarm, or has begun one."""
         return self._arrival is not None and self._arrival.has_joined
+
+    def unreached(self) -> tuple[PeerRecord, ...]:
+        """See ``Arrival.unreached``."""
+        return self._arrival.unreached() if self._arrival is not None else ()
 
     async def open(self) -> None:
         """Listen on one port for TCP and UDP; where any free one will do, one that both have free.

@@ -24,6 +24,7 @@ from swarm.log import get_log
 from swarm.net.pool import Pool
 from swarm.protocol.joining import Attempt
 from swarm.wire.messages.hello import Role
+from swarm.wire.records.peer import PeerRecord
 
 JOIN_SECONDS: Final = 30.0
 """Within this a join ends (DESIGN section 6)."""
@@ -44,6 +45,9 @@ CALL_SECONDS: Final = 10.0
 
 MAX_PATIENCE: Final = 5
 """A peer that cannot be reached is called at every 2nd, 4th, and in the end every 32nd look."""
+
+UNREACHED_CALLS: Final = 2
+"""A peer that did not answer so many is out of reach from here."""
 
 _log = get_log(__name__)
 
@@ -67,6 +71,8 @@ class Joining:
         self._role = role
         self._clock = clock
         self._soon = asyncio.Event()
+        self.unreached: tuple[PeerRecord, ...] = ()
+        """Peers that the DHT knew at the last look, and that did not answer two calls or more."""
         self.state = JoinState(waiting="the start", since=clock.wall())
 
     def _enter(self, waiting: str) -> None:
@@ -112,6 +118,7 @@ class Joining:
                 }
             for peer, call in calls.items():
                 failed[peer] = 0 if call.result() else min(failed.get(peer, 0) + 1, MAX_PATIENCE)
+            self.unreached = tuple(found[peer] for peer, times in failed.items() if times >= UNREACHED_CALLS)
             looks += 1
             self._soon.clear()
             try:

@@ -24,6 +24,7 @@ from swarm.services.status.document import (
     WaitingStatus,
 )
 from swarm.services.version import program_version
+from swarm.wire.records.peer import PeerRecord
 from swarm.wire.records.plan import Plan
 
 if TYPE_CHECKING:
@@ -105,7 +106,24 @@ def _members(node: "Node") -> tuple[MemberStatus, ...]:
         )
         for met in node.members.all()
     )
-    return (own, *others)
+    return (own, *others, *(_unreached(node, record) for record in node.entrance.unreached()))
+
+
+def _unreached(node: "Node", record: PeerRecord) -> MemberStatus:
+    """A peer of which no more is known than its record in the DHT."""
+    return MemberStatus(
+        id=record.peer,
+        role=record.role,
+        invite="",
+        label="",
+        linked=False,
+        address=record.addresses[0] if record.addresses else "",
+        device="",
+        memory=0,
+        since=record.sequence / 1000,
+        attempts=_attempts(node, record.peer),
+        waiting="for a relay",
+    )
 
 
 def _links(node: "Node") -> tuple[LinkStatus, ...]:

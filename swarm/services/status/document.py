@@ -69,6 +69,8 @@ class MemberStatus(Struct, frozen=True, kw_only=True):
     """When this node first met it."""
     attempts: tuple[AttemptStatus, ...] = ()
     """How it was called last where there is no link to it, the latest at the end."""
+    waiting: str = ""
+    """``for a relay`` where it is in the swarm and neither of the two can call the other; else empty."""
 
 
 class GroupStatus(Struct, frozen=True, kw_only=True):
