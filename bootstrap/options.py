@@ -13,7 +13,7 @@ from swarm.net.address import Address
 
 if TYPE_CHECKING:
     from swarm.services.home import Home
-    from swarm.services.node import Networks
+    from swarm.services.networks import Networks
 
 EVERY_INTERFACE: Final = Address("", DEFAULT_PORT)
 LOOPBACK: Final = Address("127.0.0.1", 0)
@@ -100,7 +100,7 @@ class NodeOptions(HomeOptions):
     def networks(self, listen: Address) -> "Networks":
         """The networks of a node on ``listen``; neighbours are looked for where they could reach it."""
         from swarm.net.interfaces import is_loopback  # noqa: PLC0415 - not needed for --help
-        from swarm.services.node import Networks  # noqa: PLC0415
+        from swarm.services.networks import Networks  # noqa: PLC0415
 
         if not self.mdns or is_loopback(listen.host):
             return Networks()

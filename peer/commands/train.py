@@ -22,7 +22,8 @@ from swarm.net.address import Address
 from swarm.services.home import Home
 from swarm.services.job import Job
 from swarm.services.jobs import Jobs
-from swarm.services.node import Networks, NodeConfig
+from swarm.services.networks import Networks
+from swarm.services.node import NodeConfig
 
 if TYPE_CHECKING:
     from swarm.services.training.node import TrainingNode

@@ -33,6 +33,8 @@ MOST_ADDRESSES: Final = 64
 SHOWN_ADDRESSES: Final = 3
 """Of so many addresses a sentence says what they answered; the status has all."""
 
+_HEARSAY: Final = frozenset({"neighbour", "referral"})
+
 LASTING: Final = frozenset(
     {"revoked", "invite-expired", "invite-used-up", "version", "clock", "bad-certificate"}
     | {"wrong-swarm", "unknown-authority"}
@@ -244,8 +246,17 @@ class JoiningMachine:
         return waiting
 
     def _found(self, event: Found, now: float) -> None:
-        if event.address not in self._attempts and len(self._attempts) < MOST_ADDRESSES:
+        if event.address not in self._attempts and self._has_room():
             self._attempts[event.address] = Attempt(address=event.address, source=event.source, due=now)
+
+    def _has_room(self) -> bool:
+        """Make some, where there is none, by forgetting what others said and nobody answered."""
+        if len(self._attempts) >= MOST_ADDRESSES:
+            hearsay = (one for one in self._attempts.values() if one.source in _HEARSAY)
+            useless = next((one for one in hearsay if one.answers and not one.calling), None)
+            if useless is not None:
+                del self._attempts[useless.address]
+        return len(self._attempts) < MOST_ADDRESSES
 
     def _answered(self, event: Answered, now: float) -> None:
         attempt = self._attempts.get(event.address)
@@ -260,7 +271,8 @@ class JoiningMachine:
     def _begin_anew(self, begin: float) -> None:
         self._state, self._began = "calling", begin
         for attempt in self._attempts.values():
-            attempt.due, attempt.calls, attempt.answers = begin, 0, ()
+            if attempt.calls or attempt.calling:
+                attempt.due, attempt.calls, attempt.answers = begin, 0, ()
 
     def _call_those_due(self, now: float) -> list[Action]:
         due = sorted(

@@ -30,6 +30,9 @@ FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 60.0
 """Between attempts to enter the DHT, while there are links."""
 
+FULL_SECONDS: Final = 600.0
+"""For how long a peer is not called that had no room, unless nobody else is linked."""
+
 _STAYING: Final = frozenset[Role]({"peer", "bootstrap"})
 """Roles that go on trying. Who came for one thing is told at once that it does not work."""
 
@@ -67,6 +70,8 @@ class Arrival:
         self._redialing = Redialing(pool, clock=context.clock, tasks=context.tasks)
         self._calling: Calling | None = None
         self._begun = False
+        self._full: dict[PeerId, float] = {}
+        """Until when peers are not called that have no room; at most one for each that was linked."""
         self.has_joined = False
         """Whether this node was in the swarm, or has begun one."""
 
@@ -130,8 +135,9 @@ class Arrival:
         if self._calling is not None:
             self._calling.lost()
 
-    def referred(self, addresses: Sequence[str]) -> None:
-        """A node that has no room for us says that peers are at ``addresses``."""
+    def referred(self, peer: PeerId, addresses: Sequence[str]) -> None:
+        """``peer`` has no room for us: leave it alone for a while, and try those at ``addresses``."""
+        self._full[peer] = self._context.clock.elapsed() + FULL_SECONDS
         if self._calling is not None:
             self._calling.found(addresses, "referral")
 
@@ -189,7 +195,8 @@ class Arrival:
             self._context.story.tell("joined", sentence)
 
     def _wanted(self, peer: PeerId) -> bool:
-        return peer != self._pool.identity.peer and peer not in self._pool.links
+        full = self._full.get(peer, 0.0) > self._context.clock.elapsed()
+        return peer != self._pool.identity.peer and peer not in self._pool.links and not full
 
 
 def _places(link: Link) -> tuple[str, ...]:

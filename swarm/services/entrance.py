@@ -9,6 +9,7 @@ from swarm.clock import Clock
 from swarm.dht.discovery import Discovery, DiscoveryConfig
 from swarm.dht.endpoint import Network as DatagramNetwork
 from swarm.errors import FailureError, LocalError
+from swarm.ids import PeerId
 from swarm.net.address import Address
 from swarm.net.interfaces import reachable_hosts
 from swarm.net.link import Link
@@ -135,6 +136,11 @@ class Entrance:
             locate=self._addresses,
         )
         await self._arrival.join(remembered, self._neighbourhood)
+
+    def referred(self, peer: PeerId, addresses: Sequence[str]) -> None:
+        """``peer`` has no room for this node, and says who may."""
+        if self._arrival is not None:
+            self._arrival.referred(peer, addresses)
 
     def linked(self) -> None:
         """A link is up."""

@@ -5,7 +5,7 @@ Torch-free. A peer that trains is given the service that ``swarm.services.traini
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -13,8 +13,6 @@ from typing import Final, Self
 
 from swarm.clock import Clock
 from swarm.data.blocks import Blocks, BlockStore
-from swarm.dht.endpoint import Network as DatagramNetwork
-from swarm.dht.endpoint import UdpNetwork
 from swarm.errors import LocalError, RemoteProtocolError
 from swarm.identity.chain import Member
 from swarm.identity.membership import Identity
@@ -26,11 +24,9 @@ from swarm.net.address import Address
 from swarm.net.config import PoolConfig
 from swarm.net.handlers import Handlers
 from swarm.net.link import Link
-from swarm.net.network import Network, SystemNetwork
 from swarm.net.pool import Pool
 from swarm.protocol.trust import Ban, Trust
 from swarm.services.archive import Archive
-from swarm.services.arrival import Neighbourhood
 from swarm.services.bans import load_bans, save_bans
 from swarm.services.blocks import BlockExchange
 from swarm.services.boundary import job_boundary, job_of
@@ -41,7 +37,9 @@ from swarm.services.entrance import Entrance, EntranceConfig
 from swarm.services.job_blocks import JobBlocks
 from swarm.services.jobs import Jobs
 from swarm.services.members import Members, Met, load_members, save_members
+from swarm.services.networks import Networks
 from swarm.services.node_status import HeldStage, describe_node
+from swarm.services.referrals import VISITORS, Referrals
 from swarm.services.renewal import keep_renewed
 from swarm.services.revoked import REVOCATIONS_FILE, Revoked
 from swarm.services.soft_state import SoftState
@@ -50,6 +48,7 @@ from swarm.services.status.source import WHOLE, CancelReport, ExportReport, Revo
 from swarm.services.story import Story
 from swarm.services.version import program_version
 from swarm.services.withholding import Withholding
+from swarm.wire.limits import MAX_LINKS
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.hello import Capabilities, Role
 
@@ -77,16 +76,8 @@ class NodeConfig:
     up: int = 0
     down: int = 0
     """Bytes a second that all links together may send and receive; 0 does not limit."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Networks:
-    """Where streams and datagrams go: the machine's own network, or the one in memory for tests."""
-
-    streams: Network = field(default_factory=SystemNetwork)
-    datagrams: DatagramNetwork = field(default_factory=UdpNetwork)
-    neighbours: Neighbourhood | None = None
-    """How peers in the same local network are found; None looks for none."""
+    links: int = MAX_LINKS
+    """Links that it keeps; who comes after that is referred to others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +128,7 @@ class Node(Handlers):
                 listen=(config.listen.host, config.listen.port),
                 up=config.up,
                 down=config.down,
+                links=config.links + VISITORS,
             ),
             identity=identity,
             network=self._networks.streams,
@@ -173,7 +165,8 @@ class Node(Handlers):
         )
         self.revoked = Revoked(self, self.pool.reception, config.folder, set_epoch=self.entrance.set_epoch)
         self.revoked.on_news.append(self.jobs.drop_revoked)
-        self._services: tuple[Service, ...] = (self.revoked, self.jobs, coordinator, *made)
+        referrals = Referrals(self, limit=config.links, referred=self.entrance.referred)
+        self._services: tuple[Service, ...] = (self.revoked, referrals, self.jobs, coordinator, *made)
 
     def _store(self) -> Blocks:
         return BlockStore(self.config.folder / BLOCKS_FOLDER, self.config.disk)

@@ -28,10 +28,11 @@ from swarm.identity.rights import ALL_RIGHTS
 from swarm.net.address import Address
 from swarm.net.memory import MemoryNetwork
 from swarm.net.multicast import Multicast
-from swarm.services.node import Networks, Node, NodeConfig
+from swarm.services.networks import Networks
+from swarm.services.node import Node, NodeConfig
 from swarm.services.training.node import Gift, TrainingNode, capabilities
 from swarm.testing.datagrams import MemoryDatagrams
-from swarm.wire.limits import GIB
+from swarm.wire.limits import GIB, MAX_LINKS
 from swarm.wire.messages.hello import Capabilities, Role
 
 LOOPBACK: Final = "127.0.0.1"
@@ -94,10 +95,11 @@ class Cluster:
             label="test", rights=ALL_RIGHTS, addresses=self.addresses, now=self.clock.wall()
         )
 
-    async def add_bootstrap(self) -> Node:
-        """Start a bootstrap node; those that come later are invited to it."""
+    async def add_bootstrap(self, *, links: int = MAX_LINKS) -> Node:
+        """Start a bootstrap node with so many links at most; those that come later are invited to it."""
         nothing = Capabilities(memory=0, device="", torch="", operators="", like="")
         config, identity = self._place("bootstrap", nothing)
+        config = dataclasses.replace(config, links=links)
         node = Node(config, identity=identity, clock=self.clock, networks=self._networks(config.listen.host))
         await self.enter(node)
         self.addresses = (*self.addresses, *node.addresses)

@@ -81,3 +81,21 @@ async def test_without_bootstrap_nodes_a_peer_comes_back_by_those_it_remembers(t
         back = await again(cluster, nodes[0])
         await cluster.until(lambda: nodes[1].identity.peer in back.links)
         assert back.has_joined
+
+
+async def test_a_bootstrap_node_without_room_sends_a_newcomer_on_to_others(tmp_path: Path) -> None:
+    async with Cluster(tmp_path) as cluster:
+        bootstrap = await cluster.add_bootstrap(links=2)
+        first, second = (cluster.make_peer(cluster.invite()) for _ in range(2))
+        for node in (first, second):
+            await cluster.enter(node)
+        await cluster.until(lambda: len(bootstrap.links) == 2)
+        newcomer = cluster.make_peer(cluster.invite())
+        await cluster.enter(newcomer)
+        others = {first.identity.peer, second.identity.peer}
+        await cluster.until(lambda: set(newcomer.links) == others)
+        assert newcomer.has_joined
+        assert newcomer.identity.admission
+        assert set(bootstrap.links) == others
+        ends = [event.sentence for event in newcomer.story.events() if event.kind == "left"]
+        assert any("busy: I have 2 links, and that is my limit" in sentence for sentence in ends)

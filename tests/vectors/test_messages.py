@@ -40,6 +40,7 @@ SAMPLES: list[Message] = [
     hello.Accept(version=1, observed="198.51.100.7:40000", admission=b"admission"),
     hello.Refusal(code="invite-expired", sentence="your invite had to be used by yesterday"),
     hello.RevocationNews(lists=(b"newest", b"other"), epoch_key=bytes(range(32))),
+    hello.Referral(addresses=("198.51.100.7:7423", "[2001:db8::7]:7423")),
     jobs.JobAnnounce(manifest=b"manifest"),
     jobs.JobCancel(cancellation=b"cancellation"),
     jobs.JobFollow(job=JOB, since=12),

@@ -12,7 +12,8 @@ from swarm.graph.operators import operators_digest
 from swarm.identity.membership import Identity
 from swarm.ids import PeerId
 from swarm.services.context import Service
-from swarm.services.node import Networks, Node, NodeConfig, Services
+from swarm.services.networks import Networks
+from swarm.services.node import Node, NodeConfig, Services
 from swarm.services.node_status import HeldStage
 from swarm.services.training.acquaintance import Acquaintance
 from swarm.services.training.author import Author

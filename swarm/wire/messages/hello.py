@@ -111,6 +111,13 @@ class RevocationNews(Message, frozen=True, kw_only=True):
     epoch_key: Annotated[bytes, Meta(max_length=32)]
 
 
+class Referral(Message, frozen=True, kw_only=True):
+    """From a node that keeps no more links to a caller, before a CLOSE that says so: where others are."""
+
+    NUMBER: ClassVar[int] = 5
+    addresses: Addresses
+
+
 class Refusal(Message, frozen=True, kw_only=True):
     """The hello was not good. The sentence is shown to the person at the other end."""
 

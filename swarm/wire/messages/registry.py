@@ -16,6 +16,7 @@ MESSAGES: Final[dict[int, type[Message]]] = {
         hello.Accept,
         hello.Refusal,
         hello.RevocationNews,
+        hello.Referral,
         jobs.JobAnnounce,
         jobs.JobCancel,
         jobs.JobFollow,
