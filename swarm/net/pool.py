@@ -311,6 +311,10 @@ class Pool:
                 Address.parse(link.accept.observed)
         except MisuseError as error:
             raise RemoteProtocolError(str(error)) from None
+        revoked = self.reception.revocations.sentence(link.member)
+        if revoked:  # since its hello was judged
+            link.feed(Close(CloseCode.REVOKED, revoked))
+            return
         self.reception.welcomed(link.accept, now=self._clock.wall())
         self._arbiter.risen(link)
         if record.handshake is not None:

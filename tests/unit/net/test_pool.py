@@ -615,6 +615,31 @@ async def test_calling_again_wipes_out_nothing_and_ends_in_a_ban(world: World) -
             assert await carol.dial([ALICE])
 
 
+@scene
+async def test_who_is_revoked_between_the_hello_and_the_link_is_not_linked(
+    world: World,
+) -> None:
+    async with world.pool("alice") as alice, world.pool("bob") as bob:
+        authority, introduced = world.pools.authority, alice._arbiter.introduced
+
+        def revoke_first(link: Link, **named: Any) -> None:
+            authority.revoke(peers=[bob.identity.peer], invites=(), now=world.clock.wall())
+            known = authority.revocations
+            assert alice.reception.revocations.learn_all(known.lists, known.epoch_key)
+            introduced(link, **named)
+
+        alice._arbiter.introduced = revoke_first  # type: ignore[method-assign]
+        with contextlib.suppress(RemoteRefusalError, FailureError):
+            await bob.dial([ALICE])
+        await asyncio.sleep(1.0)
+        assert world.recorders["alice"].ups == []
+        assert alice.links == {}
+        assert bob.links == {}
+        alice._arbiter.introduced = introduced  # type: ignore[method-assign]
+        with pytest.raises(RemoteRefusalError, match="the organiser revoked you"):
+            await bob.dial([ALICE])
+
+
 class Plain(Handlers):
     """What no program does with links."""
 
