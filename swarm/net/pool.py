@@ -194,11 +194,13 @@ class Pool:
         links = list(self._records)
         for link in links:
             link.feed(Close(CloseCode.LEAVING, reason))
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(SHUTDOWN_SECONDS):
-                for link in links:
-                    await link.wait_closed()
-        self._tasks.cancel()
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SHUTDOWN_SECONDS):
+                    for link in links:
+                        await link.wait_closed()
+        finally:
+            self._tasks.cancel()
 
     # Connections.
 
