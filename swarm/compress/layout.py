@@ -104,18 +104,35 @@ def _copied(tensor: torch.Tensor, header: TensorHeader) -> torch.Tensor:
     return memory.as_strided(header.shape, header.strides, header.offset)
 
 
+def flatten(tensor: torch.Tensor) -> tuple[TensorHeader, torch.Tensor]:
+    """The header of ``tensor``, and its distinct elements in the order in which they travel, in one
+    dimension.
+
+    The elements are the tensor's own memory where they lie there in that order.
+    """
+    source = portable(tensor.detach())
+    header = layout_of(source)
+    distinct = source.as_strided(header.sent_shape, header.strides, source.storage_offset())
+    elements = distinct.permute(header.sent_order).contiguous()
+    return header, elements.as_strided((elements.numel(),), (1,), elements.storage_offset())
+
+
+def unflatten(header: TensorHeader, elements: torch.Tensor) -> torch.Tensor:
+    """The tensor that :func:`flatten` took apart, in new memory on the device of ``elements``."""
+    memory = torch.empty(header.offset + header.extent, dtype=DTYPES[header.dtype], device=elements.device)
+    there = memory.as_strided(header.sent_shape, header.strides, header.offset).permute(header.sent_order)
+    there.copy_(elements.view(there.shape))
+    return memory.as_strided(header.shape, header.strides, header.offset)
+
+
 def dump(tensor: torch.Tensor) -> tuple[TensorHeader, memoryview]:
     """The header and the bytes of ``tensor``.
 
     The bytes are the tensor's own memory where its elements lie there in the order in which they travel:
     whoever holds them must not write to the tensor.
     """
-    source = portable(tensor.detach())
-    header = layout_of(source)
-    distinct = source.as_strided(header.sent_shape, header.strides, source.storage_offset())
-    elements = distinct.permute(header.sent_order).contiguous().cpu()
-    flat = elements.as_strided((elements.numel(),), (1,), elements.storage_offset())
-    return header, memoryview(flat.view(torch.uint8).numpy().data)
+    header, elements = flatten(tensor)
+    return header, memoryview(elements.cpu().view(torch.uint8).numpy().data)
 
 
 def rebuild(

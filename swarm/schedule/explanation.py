@@ -7,10 +7,12 @@ from swarm.graph.cut import sent_bytes
 from swarm.graph.dag import Graph, Operator
 from swarm.graph.stage import Edge, Stage
 from swarm.ids import short
+from swarm.schedule.codec_model import DENSE_BITS, bits_per_element
 from swarm.schedule.cost import graph_costs
 from swarm.schedule.partition import Partition, Segment
 from swarm.schedule.units import format_bytes, format_seconds
 from swarm.schedule.workload import PeerOffer
+from swarm.wire.codecs import CodecSpec
 
 MAX_LINES: Final = 1000
 """Lines that a plan may carry."""
@@ -19,7 +21,11 @@ _SHOWN_PATH: Final = 80
 
 
 def explain(
-    graph: Graph, stages: Sequence[Stage], found: Partition, offers: Sequence[PeerOffer]
+    graph: Graph,
+    stages: Sequence[Stage],
+    found: Partition,
+    offers: Sequence[PeerOffer],
+    codecs: Sequence[CodecSpec],
 ) -> tuple[str, ...]:
     """A line on the whole, one for each stage, and one on the peers that are not used."""
     costs, total = graph_costs(graph), len(found.segments)
@@ -31,6 +37,7 @@ def explain(
         lines.append(
             f"stage {index + 1} of {total}: {_operators(graph, segment)} on "
             f"{_memory(segment, offers[segment.peer])}, {share:.0%} of the compute; {_traffic(graph, stage)}"
+            f"{_encoded(codecs[index])}"
         )
     used = {segment.peer for segment in found.segments}
     spare = [offer for index, offer in enumerate(offers) if index not in used]
@@ -67,6 +74,13 @@ def _traffic(graph: Graph, stage: Stage) -> str:
     received = _bytes(graph, stage.incoming) + _bytes(graph, _returned(stage.outgoing))
     sent = _bytes(graph, stage.outgoing) + _bytes(graph, _returned(stage.incoming))
     return f"receives {format_bytes(received)} and sends {format_bytes(sent)} per micro-batch"
+
+
+def _encoded(codec: CodecSpec) -> str:
+    if codec == CodecSpec():
+        return ""
+    bits = f"{bits_per_element(codec):.2g} bits of {DENSE_BITS} an element"
+    return f", before it is encoded as {codec}: about {bits}"
 
 
 def _returned(edges: Iterable[Edge]) -> list[Edge]:

@@ -4,8 +4,12 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from swarm.graph.cut import cut
+import numpy as np
+from numpy.typing import NDArray
+
+from swarm.graph.cut import cut, sent_bytes
 from swarm.graph.evaluation import evaluation_stages
+from swarm.graph.stage import Stage
 from swarm.ids import JobId
 from swarm.schedule.capacity import capacity_error, is_hopeless
 from swarm.schedule.chain import Chain
@@ -13,8 +17,10 @@ from swarm.schedule.explanation import explain
 from swarm.schedule.network import UNKNOWN, NetworkModel
 from swarm.schedule.orders import fitting_order, likely_orders
 from swarm.schedule.partition import SLACK, Partition, partition
+from swarm.schedule.policies import BoundaryTimes, choose_codecs
 from swarm.schedule.table import StageTable, stage_table
 from swarm.schedule.workload import PeerOffer, Workload
+from swarm.wire.codecs import CodecSpec
 from swarm.wire.records.plan import Plan, StagePlan
 
 MAX_PEERS: Final = 128
@@ -50,6 +56,8 @@ def make_plan(
     bounds = [0, *(segment.last for segment in found.segments)]
     stages = cut(workload.graph, bounds)
     evaluations = evaluation_stages(workload.graph, stages, workload.evaluation)
+    holders = [chain[segment.peer].peer for segment in found.segments]
+    codecs = _codecs(workload, stages, network.seconds_per_byte(holders))
     return Plan(
         format=1,
         job=job,
@@ -65,11 +73,25 @@ def make_plan(
                 depth=segment.depth,
                 memory=segment.memory,
                 seconds=segment.seconds,
+                codec=codec,
             )
-            for segment, evaluation in zip(found.segments, evaluations, strict=True)
+            for segment, evaluation, codec in zip(found.segments, evaluations, codecs, strict=True)
         ),
-        explanation=explain(workload.graph, stages, found, chain),
+        explanation=explain(workload.graph, stages, found, chain, codecs),
     )
+
+
+def _codecs(
+    workload: Workload, stages: Sequence[Stage], seconds_per_byte: NDArray[np.float64] | None
+) -> tuple[CodecSpec, ...]:
+    """The codec of what each stage sends forward. Where no rate is known, bytes stand for seconds."""
+    graph = workload.graph
+    seconds = []
+    for stage in stages:
+        hops = [(int(edge.stage), sent_bytes(graph.values[edge.value].spec)) for edge in stage.outgoing]
+        rates = {to: 1.0 if seconds_per_byte is None else seconds_per_byte[stage.index, to] for to, _ in hops}
+        seconds.append(sum(size * float(rates[to]) for to, size in hops))
+    return choose_codecs(workload.policy, BoundaryTimes(seconds=seconds))
 
 
 def _place(

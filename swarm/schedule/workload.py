@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from swarm.graph.dag import Graph
 from swarm.ids import PeerId
+from swarm.wire.codecs import NO_COMPRESSION, Policy
 from swarm.wire.records.manifest import Optimizer
 
 
@@ -18,6 +19,8 @@ class Workload:
     optimizer: Optimizer
     micro_batches: int
     """Of one step."""
+    policy: Policy = NO_COMPRESSION
+    """How the codec of each boundary is chosen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,6 +73,7 @@ def made_plan(job: Job, graphs: tuple[Graph, Graph], action: MakePlan) -> PlanMa
         evaluation=evaluate,
         optimizer=job.manifest.optimizer,
         micro_batches=job.manifest.micro_batches,
+        policy=job.manifest.policy,
     )
     offers = [PeerOffer(peer=o.peer, memory=o.memory, flops=o.flops) for o in action.offers]
     try:

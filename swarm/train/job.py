@@ -19,6 +19,7 @@ from swarm.train.capture import Loss, capture
 from swarm.train.groups import check_used
 from swarm.train.optimizer import SGD, Adam, AdamW, Optimizer
 from swarm.train.samples import Samples, field_names, first_samples, prepare_samples, sample_count
+from swarm.wire.codecs import parse_policy
 from swarm.wire.limits import MAX_MICRO_BATCHES, MAX_STEPS
 from swarm.wire.records.manifest import MAX_EXPORTERS
 
@@ -61,6 +62,9 @@ class TrainingJob:
     """Seconds that the job waits for enough peers before it fails; 0 waits for ever."""
     export_to: Sequence[str] = ()
     """PeerIds, in full, that may have the trained weights beside the author; empty: every member."""
+    policy: str = "none"
+    """How what stages send each other is compressed: ``none``; one codec for all (``int8``, ``topk:10%``);
+    ``uniform:R`` or ``adatopk:R``, which make it R times smaller everywhere, or where it takes longest."""
 
     def __post_init__(self) -> None:
         self._check_types()
@@ -70,6 +74,7 @@ class TrainingJob:
         _check_range("seed", self.seed, 0, MAX_SEED)
         _check_patience(self.patience)
         _check_export_to(self.export_to)
+        _check_policy(self.policy)
         samples, needed = sample_count(self.dataset), self.micro_batch_size * self.micro_batches
         if samples < needed:
             raise MisuseError(
@@ -221,6 +226,12 @@ def _check_export_to(peers: object) -> None:
             raise MisuseError(
                 f"export_to has {peer!r}, which is no whole PeerId: swarm status --json shows them"
             )
+
+
+def _check_policy(value: object) -> None:
+    if not isinstance(value, str):
+        raise MisuseError(f"policy is the name of one, such as 'none' or 'int8', and not {value!r}")
+    parse_policy(value)
 
 
 def _check_name(value: object) -> None:

@@ -1,7 +1,8 @@
 """All stages of a job in one process, one after the other: what the pipeline computes, without the pipeline.
 
 Used with one stage by ``--verify`` (the second contract of decision D5), with any cut by tests: the results
-must not differ in a single bit. Every boundary tensor is taken apart and rebuilt as if it had crossed a link.
+must not differ in a single bit, unless a codec that loses some is in between. Every boundary tensor is taken
+apart and rebuilt as if it had crossed a link.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,7 +10,9 @@ from dataclasses import dataclass
 
 import torch
 
-from swarm.compress.lossless import Lossless
+from swarm.compress.boundaries import Boundaries, Passage, codecs_of
+from swarm.compress.codec import Place
+from swarm.compress.ladder import plainly, put_together, read
 from swarm.errors import TrainingError
 from swarm.graph.cut import cut, shared_parameters
 from swarm.graph.dag import Graph
@@ -20,6 +23,7 @@ from swarm.protocol.settlement import Settlement, settle
 from swarm.train.optimizer import learning_rate
 from swarm.train.stage import StageExecutor, StageTask
 from swarm.train.stage_pass import ForwardResult
+from swarm.wire.codecs import CodecSpec
 from swarm.wire.messages.pipeline import Fence, Phase, StageReport
 from swarm.wire.records.manifest import Optimizer
 
@@ -61,14 +65,24 @@ class LockstepRun:
 
 
 class Lockstep:
-    """The stages between ``bounds`` of a job, in one process."""
+    """The stages between ``bounds`` of a job, in one process.
 
-    def __init__(self, job: LockstepJob, bounds: Sequence[int], device: torch.device) -> None:
+    ``codecs`` are those of the stages, as in a plan; without, every element travels as it is.
+    """
+
+    def __init__(
+        self,
+        job: LockstepJob,
+        bounds: Sequence[int],
+        device: torch.device,
+        codecs: Sequence[CodecSpec] = (),
+    ) -> None:
         self.job = job
         self.device = device
         self.stages = cut(job.graph, bounds)
         self.shared = shared_parameters(job.graph, self.stages)
-        self._codec = Lossless()
+        self._codecs = dict(enumerate(codecs or [CodecSpec()] * len(self.stages)))
+        self._boundaries = [Boundaries(job.seed, device) for _ in self.stages]
         self._evaluation: Sequence[Stage] = ()
         if job.evaluation is not None:
             self._evaluation = evaluation_stages(job.graph, self.stages, job.evaluation)
@@ -120,22 +134,24 @@ class Lockstep:
                 executor.abandon_step()
             raise TrainingError(f"step {step}: {settlement.cause}")
         rate = learning_rate(self.job.optimizer, step, self.job.steps)
-        for executor in self.executors:
+        for executor, boundaries in zip(self.executors, self._boundaries, strict=True):
+            boundaries.forget()
             executor.apply(settlement.clip, rate)
         for shared in self.shared:
             value = self.executors[shared.owner].shared_value(shared.parameter)
             for stage in {use.stage for use in shared.uses} - {shared.owner}:
-                self.executors[stage].adopt_shared({shared.parameter: self._carried(value)})
+                self.executors[stage].adopt_shared({shared.parameter: self._plain(value)})
         return settlement
 
     def evaluate(self, micro_batch: int, batch: Batch) -> float:
         """The loss of one held-out micro-batch."""
         carried: dict[ValueId, torch.Tensor] = {}
         loss = 0.0
+        passage = Passage(phase="evaluate", step=self.job.steps, micro_batch=micro_batch, direction="forward")
         for executor, stage in zip(self.executors, self._evaluation, strict=True):
             received = {edge.value: carried[edge.value] for edge in stage.incoming}
             result = executor.evaluate(micro_batch, _inputs(stage, batch), received)
-            carried |= {value: self._carried(tensor) for value, tensor in result.outgoing.items()}
+            carried |= self._carried(stage, result.outgoing, passage)
             loss = loss if result.loss is None else result.loss
         return loss
 
@@ -150,22 +166,24 @@ class Lockstep:
         batch = self.job.batch(step, micro_batch)
         carried: dict[ValueId, torch.Tensor] = {}
         results = []
+        passage = Passage(phase="train", step=step, micro_batch=micro_batch, direction="forward")
         for executor, stage in zip(self.executors, self.stages, strict=True):
             received = {edge.value: carried[edge.value] for edge in stage.incoming}
             result = executor.forward(step, micro_batch, _inputs(stage, batch), received)
-            carried |= {value: self._carried(tensor) for value, tensor in result.outgoing.items()}
+            carried |= self._carried(stage, result.outgoing, passage)
             results.append(result)
         return results
 
     def _backwards(self, step: int, micro_batch: int) -> list[tuple[int, str]]:
         carried: dict[ValueId, torch.Tensor] = {}
         faults = []
+        passage = Passage(phase="train", step=step, micro_batch=micro_batch, direction="backward")
         for executor, stage in zip(reversed(self.executors), reversed(self.stages), strict=True):
             gradients = {edge.value: carried[edge.value] for edge in stage.outgoing if edge.value in carried}
             result = executor.backward(step, micro_batch, gradients)
             for value in gradients:
                 del carried[value]
-            carried |= {value: self._carried(tensor) for value, tensor in result.outgoing.items()}
+            carried |= self._carried(stage, result.outgoing, passage)
             faults.append((int(stage.index), result.fault))
         return faults
 
@@ -176,21 +194,39 @@ class Lockstep:
             for use in shared.uses:
                 if use.stage != shared.owner:
                     gradient = self.executors[use.stage].gradient_of_use(shared.parameter, use.operator)
-                    found[shared.owner][shared.parameter, use.operator] = self._carried(gradient)
+                    found[shared.owner][shared.parameter, use.operator] = self._plain(gradient)
         return found
 
-    def _carried(self, tensor: torch.Tensor) -> torch.Tensor:
-        encoded = self._codec.encode(tensor, seed=0)
-        return self._codec.decode(encoded.header, encoded.payload, device=self.device)
+    def _carried(self, stage: Stage, tensors: Batch, passage: Passage) -> dict[ValueId, torch.Tensor]:
+        """What ``stage`` made, as the stages have it that it goes to."""
+        forward = passage.direction == "forward"
+        edges = stage.outgoing if forward else stage.incoming
+        graph = self.job.graph if passage.phase == "train" else self.job.evaluation or self.job.graph
+        senders = {edge.stage: self._codecs[stage.index if forward else edge.stage] for edge in edges}
+        apart = self._boundaries[stage.index].send(tensors, passage, codecs_of(graph, edges, senders))
+        arrived: dict[ValueId, torch.Tensor] = {}
+        for edge in edges:
+            if edge.value in apart:
+                payload = {edge.value: read(apart[edge.value].encode())}
+                arrived |= self._boundaries[edge.stage].receive(payload, passage)
+        return arrived
+
+    def _plain(self, tensor: torch.Tensor) -> torch.Tensor:
+        return put_together(plainly(tensor), Place(device=self.device)).tensor
 
 
-def run_lockstep(job: LockstepJob, device: torch.device, bounds: Sequence[int] | None = None) -> LockstepRun:
+def run_lockstep(
+    job: LockstepJob,
+    device: torch.device,
+    bounds: Sequence[int] | None = None,
+    codecs: Sequence[CodecSpec] = (),
+) -> LockstepRun:
     """Train ``job`` to its end with all stages in this process; without ``bounds`` as one stage.
 
     Raises TrainingError where a step cannot be applied. To be called on the device thread, since the bits
     depend on its settings (:func:`swarm.train.device.configure_device`).
     """
-    lockstep = Lockstep(job, bounds or (0, len(job.graph.operators)), device)
+    lockstep = Lockstep(job, bounds or (0, len(job.graph.operators)), device, codecs)
     losses = tuple(lockstep.step(step).loss for step in range(job.steps))
     held_out = None
     if job.held_out is not None and job.held_out_batches:

@@ -19,10 +19,11 @@ from swarm.services.node import Node
 from swarm.services.training.author import PreparedJob, prepare_job
 from swarm.services.training.node import TrainingNode
 from swarm.services.training.stage_work import Made, StageWork
-from swarm.services.training.verify import Trained, Verification, verify
+from swarm.services.training.verify import Trained, Verification, lockstep_job, verify
 from swarm.testing.cluster import Cluster, NetworksOf, loopback_networks, memory_networks
 from swarm.train.device import DeviceThread
 from swarm.train.job import TrainingJob
+from swarm.train.lockstep import run_lockstep
 from swarm.train.optimizer import SGD, Constant, to_manifest
 from swarm.train.reference import held_out_loss
 
@@ -114,9 +115,10 @@ async def test_a_boundary_gradient_of_zeros_fails_both_contracts(
 
     def zeros(work: StageWork, asked: Backward) -> Made:
         made = backward(work, asked)
-        for value, encoded in list(made.tensors.items())[:1]:
+        for value, apart in list(made.tensors.items())[:1]:
             spoiled.append(value)
-            encoded.payload.cast("B")[:] = bytes(encoded.payload.nbytes)
+            payload = apart.encode().payload
+            payload.cast("B")[:] = bytes(payload.nbytes)
         return made
 
     monkeypatch.setattr(StageWork, "backward", zeros)
@@ -360,3 +362,30 @@ async def test_a_coordinator_that_comes_back_does_not_begin_its_job_anew(
         assert "stopped meanwhile" in run.job.sentence
         assert again.jobs.find(run.job.id).ended
         assert not again.held()
+
+
+@pytest.mark.parametrize("policy", ["int8", "bf16z", "int4", "topk:20%:8", "uniform:6", "adatopk:4"])
+async def test_every_policy_trains_to_the_bits_of_the_same_codecs_in_one_process(
+    policy: str, tmp_path: Path, make_job: MakeJob
+) -> None:
+    prepared = prepare_job(make_job(policy=policy))
+    async with Cluster(tmp_path / "swarm", networks=memory_networks()) as cluster:
+        run = await train(cluster, prepared, 3)
+        await run.author.export(run.job.id[:8], tmp_path / "weights.safetensors")
+    plan = run.job.plan
+    assert plan is not None
+    codecs = [stage.codec for stage in plan.stages]
+    assert all(codec.codec != "fp32" for codec in codecs[:-1]) or policy.startswith("adatopk")
+    assert any(codec.codec != "fp32" for codec in codecs[:-1])
+    assert any("encoded as" in line for line in plan.explanation)
+    bounds = [0, *(stage.last for stage in plan.stages)]
+    job = lockstep_job(prepared, cancelled=lambda: False)
+    async with DeviceThread(torch.device("cpu")) as device:
+        same = await device.run(lambda: run_lockstep(job, torch.device("cpu"), bounds, codecs))
+        plain = await device.run(lambda: run_lockstep(job, torch.device("cpu"), bounds))
+    assert tuple(run.job.losses) == same.losses
+    assert run.job.held_out == same.held_out
+    assert same.losses != plain.losses
+    weights = load_file(tmp_path / "weights.safetensors")
+    for key, name in prepared.captured.state_dict.items():
+        assert torch.equal(weights[key], same.tensors[name])

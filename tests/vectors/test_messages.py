@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from swarm.wire.coding import Coding, Section
 from swarm.wire.messages import blocks, coordination, hello, jobs, pipeline
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.registry import MESSAGES, decode_message, encode_message
@@ -76,6 +77,21 @@ SAMPLES: list[Message] = [
     ),
     pipeline.StepRecord(fence=FENCE, outcome="failed", clip=0.0, norm=0.0, loss=3.0, cause="NaN"),
     pipeline.FenceRefused(fence=FENCE, generation=2),
+    pipeline.CodedTensor(
+        fence=FENCE,
+        micro_batch=5,
+        tensor=77,
+        direction="forward",
+        header=TensorHeader("float32", (64, 128), (128, 1), 0),
+        coding=Coding(
+            codec="topk",
+            sections=(Section(840, 500), Section(0, 0), Section(26, 26), Section(820, 700)),
+            checksum=0xDEADBEEF,
+            kept=820,
+            bits=8,
+            order="rows",
+        ),
+    ),
     blocks.BlockRequest(request=9, digest=JOB),
     blocks.BlockReply(request=9),
     blocks.BlockMissing(request=10),

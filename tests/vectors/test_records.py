@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from swarm.testing.manifests import sample_manifest
+from swarm.wire.codecs import CodecSpec, Policy
 from swarm.wire.records.manifest import Group, Manifest, Optimizer, Schedule
 
 VECTORS = json.loads((Path(__file__).parent / "records_v1.json").read_text("utf-8"))
@@ -26,10 +27,12 @@ GROUPED = replace(
     ),
     frozen=("b",),
 )
+COMPRESSED = replace(FIRST, policy=Policy("adatopk", CodecSpec("topk", 30_000, 4), 100.0))
 SAMPLES = {
     "manifest": FIRST,
     "manifest, groups and frozen": GROUPED,
     "manifest, weights for one peer": replace(FIRST, export_to=("e" * 32,)),
+    "manifest, compressed": COMPRESSED,
 }
 
 

@@ -22,6 +22,7 @@ from swarm.services.training.arrays import to_array
 from swarm.train.job import CapturedJob, TrainingJob, capture_job, prepare_samples
 from swarm.train.optimizer import to_manifest
 from swarm.train.rehearsal import rehearse, require_repeatable
+from swarm.wire.codecs import parse_policy
 from swarm.wire.records.manifest import Manifest, blobs_of
 
 PIN: Final = "author"
@@ -147,4 +148,5 @@ class Author(Service):
             patience=patience,
             frozen=captured.frozen(),
             export_to=tuple(job.export_to),
+            policy=parse_policy(job.policy),
         )

@@ -6,9 +6,12 @@ next one needs arrives.
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import assert_never
 
-from swarm.compress.codec import Encoded
+import msgspec
+
+from swarm.compress.ladder import Encoded, TakenApart, read
 from swarm.ids import PeerId, StageIndex, ValueId
 from swarm.protocol.pipeline import PipelineMachine
 from swarm.protocol.pipeline_events import (
@@ -37,11 +40,13 @@ from swarm.protocol.pipeline_events import (
 )
 from swarm.services.context import Context
 from swarm.services.training.loading import LoadedStage
+from swarm.services.training.outbox import Outbox
 from swarm.services.training.stage_work import Made, StageWork
 from swarm.train.device import DeviceThread
 from swarm.wire.messages.jobs import JobProgress
 from swarm.wire.messages.pipeline import (
     BoundaryTensor,
+    CodedTensor,
     Fence,
     FenceRefused,
     Phase,
@@ -75,8 +80,9 @@ class StagePipeline:
         self._device = device
         self.started = asyncio.Event()
         """Every stage of the plan is loaded."""
-        self._todo: asyncio.Queue[Work | Finish] = asyncio.Queue()
-        self._made: Mapping[ValueId, Encoded] = {}
+        self._todo: asyncio.Queue[Work | Finish | BaseException] = asyncio.Queue()
+        self._made: Mapping[ValueId, TakenApart] = {}
+        self._outbox = Outbox(self._todo.put_nowait)
 
     @property
     def stage(self) -> StageIndex:
@@ -85,8 +91,13 @@ class StagePipeline:
 
     async def run(self) -> None:
         """Do the device's work until the last step is done. Raises whatever goes wrong in this stage."""
-        while not isinstance(work := await self._todo.get(), Finish):
-            await self._do(work)
+        try:
+            while not isinstance(work := await self._todo.get(), Finish):
+                if isinstance(work, BaseException):
+                    raise work
+                await self._do(work)
+        finally:
+            self._outbox.close()
 
     def start(self) -> None:
         """Every stage of the plan is loaded."""
@@ -103,10 +114,11 @@ class StagePipeline:
         match message:
             case BoundaryTensor():
                 self.work.check(message, payload.nbytes)
-                self._feed(TensorArrived(message=message, payload=(message.header, payload)), sender)
+                self._feed(TensorArrived(message=message, payload=_reading(message, payload)), sender)
             case SharedTensor():
                 self.work.check(message, payload.nbytes)
-                self._feed(SharedArrived(message=message, payload=(message.header, payload)), sender)
+                plain = Encoded(header=message.header, payload=payload)
+                self._feed(SharedArrived(message=message, payload=plain), sender)
             case StageReport():
                 self._feed(ReportArrived(message=message), sender)
             case StepRecord():
@@ -120,8 +132,10 @@ class StagePipeline:
         match work:
             case Forward():
                 items = await self.loaded.samples.read(work.phase, work.step, work.micro_batch)
+                work = replace(work, received=await _read(work.received))
                 self._computed(await self._device.run(self.work.forward, work, items))
             case Backward():
+                work = replace(work, gradients=await _read(work.gradients))
                 self._computed(await self._device.run(self.work.backward, work))
             case Measure():
                 measured = await self._device.run(self.work.measure, work)
@@ -192,16 +206,21 @@ class StagePipeline:
 
     def _send_tensor(self, action: SendTensor) -> None:
         acknowledges = action.phase == "evaluate" and action.direction == "backward"
-        encoded = None if acknowledges else self._made.get(action.value)
         message = BoundaryTensor(
             fence=self._fence(action.target, action.step, action.phase),
             micro_batch=action.micro_batch,
             tensor=action.value,
             direction=action.direction,
-            header=encoded.header if encoded is not None else None,
+            header=None,
         )
-        payload = encoded.payload if encoded is not None else b""
-        self._context.send(self._holder(action.target), message, payload)
+        holder = self._holder(action.target)
+        apart = None if acknowledges else self._made.get(action.value)
+        if apart is None:
+            self._context.send(holder, message, b"")
+        else:
+            self._outbox.post(
+                apart, lambda encoded: self._context.send(holder, _message(message, encoded), encoded.payload)
+            )
 
     def _send_shared(self, action: SendShared, encoded: Encoded) -> None:
         message = SharedTensor(
@@ -253,3 +272,31 @@ class StagePipeline:
         if sender is not None:
             fence, generation = action.message.fence, self.loaded.plan.generation
             self._context.send(sender, FenceRefused(fence=fence, generation=generation))
+
+
+def _message(message: BoundaryTensor, encoded: Encoded) -> BoundaryTensor:
+    """``message`` with what describes its payload."""
+    if encoded.coding is None:
+        return msgspec.structs.replace(message, header=encoded.header)
+    fields = msgspec.structs.asdict(message) | {"header": encoded.header, "coding": encoded.coding}
+    return CodedTensor(**fields)
+
+
+def _reading(message: BoundaryTensor, payload: memoryview) -> object:
+    """The payload as the machine keeps it: what arrived, or the task that decodes its bytes."""
+    if message.header is None:
+        return None
+    if not isinstance(message, CodedTensor):
+        return Encoded(header=message.header, payload=payload)
+    encoded = Encoded(header=message.header, payload=payload, coding=message.coding)
+    reading = asyncio.get_running_loop().run_in_executor(None, read, encoded)
+    reading.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may never be waited for
+    return reading
+
+
+async def _read(payloads: Mapping[ValueId, object]) -> dict[ValueId, object]:
+    """The payloads, their bytes decoded. Raises RemoteProtocolError for one that no codec writes."""
+    return {
+        value: await payload if isinstance(payload, asyncio.Future) else payload
+        for value, payload in payloads.items()
+    }

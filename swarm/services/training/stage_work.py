@@ -7,8 +7,9 @@ from typing import TypeVar, cast
 import torch
 
 from swarm.clock import elapsed
-from swarm.compress.codec import Encoded
-from swarm.compress.lossless import Lossless
+from swarm.compress.boundaries import Boundaries, Passage, codecs_of
+from swarm.compress.codec import Arrived, Place
+from swarm.compress.ladder import Encoded, TakenApart, plainly, put_together
 from swarm.data.tensors import Array
 from swarm.errors import RemoteProtocolError
 from swarm.ids import OperatorIndex, ValueId
@@ -18,19 +19,23 @@ from swarm.services.training.loading import LoadedStage
 from swarm.train.optimizer import learning_rate
 from swarm.train.stage import Measurement
 from swarm.train.tensors import check_against
-from swarm.wire.messages.pipeline import BoundaryTensor, SharedTensor
-from swarm.wire.tensors import DType, TensorHeader
+from swarm.wire.codecs import CodecSpec
+from swarm.wire.coding import check_coding
+from swarm.wire.messages.pipeline import BoundaryTensor, CodedTensor, SharedTensor
+from swarm.wire.tensors import DType
 
 Result = TypeVar("Result")
-Arrived = tuple[TensorHeader, memoryview]
-"""A tensor as it came: the machine keeps it, and gives it back when its work is due."""
+Key = TypeVar("Key")
+Received = Encoded | Arrived
+"""A tensor as it came, its bytes decoded: the machine keeps it, and gives it back when its work is due."""
+Arrivals = Mapping[ValueId, Received]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
     """What a piece of work made, ready for the links."""
 
-    tensors: Mapping[ValueId, Encoded] = field(default_factory=dict)
+    tensors: Mapping[ValueId, TakenApart] = field(default_factory=dict)
     loss: float | None = None
     fault: str = ""
 
@@ -41,7 +46,7 @@ class StageWork:
     def __init__(self, loaded: LoadedStage) -> None:
         self._loaded = loaded
         self._executor = loaded.executor
-        self._codec = Lossless()
+        self._boundaries = Boundaries(loaded.job.manifest.seed, loaded.executor.device)
         self._seconds = 0.0
 
     def check(self, message: BoundaryTensor | SharedTensor, size: int) -> None:
@@ -57,7 +62,9 @@ class StageWork:
         header = message.header
         if header is not None:
             check_against(header, graph.values[number])
-        if size != (header.payload_bytes if header is not None else 0):
+        if isinstance(message, CodedTensor):
+            check_coding(message.header, message.coding, size)
+        elif size != (header.payload_bytes if header is not None else 0):
             raise RemoteProtocolError(
                 f"a tensor message came with {size} bytes, which its header does not say"
             )
@@ -73,40 +80,47 @@ class StageWork:
             places[position]: from_array(item, graph.values[places[position]].spec.dtype)
             for position, item in items.items()
         }
-        received = self._decoded(work.received)
+        passage = Passage(phase=work.phase, step=work.step, micro_batch=work.micro_batch, direction="forward")
+        received = self._boundaries.receive(cast("Arrivals", work.received), passage)
         if work.phase == "evaluate":
             result = self._executor.evaluate(work.micro_batch, inputs, received)
         else:
             result = self._executor.forward(work.step, work.micro_batch, inputs, received)
-        return Made(tensors=self._encoded(result.outgoing), loss=result.loss, fault=result.fault)
+        sent = self._boundaries.send(result.outgoing, passage, self._codecs(passage))
+        return Made(tensors=sent, loss=result.loss, fault=result.fault)
 
     def backward(self, work: Backward) -> Made:
         """One micro-batch backward."""
         return self._timed(lambda: self._backward(work))
 
     def _backward(self, work: Backward) -> Made:
-        result = self._executor.backward(work.step, work.micro_batch, self._decoded(work.gradients))
-        return Made(tensors=self._encoded(result.outgoing), fault=result.fault)
+        passage = Passage(phase="train", step=work.step, micro_batch=work.micro_batch, direction="backward")
+        gradients = self._boundaries.receive(cast("Arrivals", work.gradients), passage)
+        result = self._executor.backward(work.step, work.micro_batch, gradients)
+        sent = self._boundaries.send(result.outgoing, passage, self._codecs(passage))
+        return Made(tensors=sent, fault=result.fault)
 
     def measure(self, work: Measure) -> Measurement:
         """Sums of squares of all gradients; nothing in an evaluation pass."""
         if work.phase == "evaluate":
             return Measurement(squares=(), fault="")
-        shared = {use: self._tensor(payload) for use, payload in work.shared.items()}
+        shared = self._plain(work.shared)
         return self._timed(lambda: self._executor.measure(shared))
 
     def update(self, work: Update) -> None:
         """Apply the step."""
         manifest = self._loaded.job.manifest
         rate = learning_rate(manifest.optimizer, work.step, manifest.steps)
+        self._boundaries.forget()
         self._timed(lambda: self._executor.apply(work.clip, rate))
 
     def adopt(self, work: AdoptShared) -> None:
         """Put new values of shared parameters in place."""
-        self._executor.adopt_shared(self._decoded(work.values))
+        self._executor.adopt_shared(self._plain(work.values))
 
     def abandon(self) -> None:
         """Forget the step."""
+        self._boundaries.forget()
         self._executor.abandon_step()
 
     def shared(self, work: SendShared) -> Encoded:
@@ -115,7 +129,7 @@ class StageWork:
             tensor = self._executor.shared_value(work.parameter)
         else:
             tensor = self._executor.gradient_of_use(work.parameter, OperatorIndex(work.operator))
-        return self._codec.encode(tensor, seed=self._loaded.job.manifest.seed)
+        return plainly(tensor)
 
     def trained(self) -> dict[str, tuple[Array, DType]]:
         """Copies of the owned parameters and buffers, by name."""
@@ -134,13 +148,21 @@ class StageWork:
         finally:
             self._seconds += elapsed() - began
 
-    def _encoded(self, tensors: Mapping[ValueId, torch.Tensor]) -> dict[ValueId, Encoded]:
-        seed = self._loaded.job.manifest.seed
-        return {value: self._codec.encode(tensor, seed=seed) for value, tensor in tensors.items()}
+    def _codecs(self, passage: Passage) -> dict[ValueId, CodecSpec]:
+        """The codec of each tensor that is sent: that of its hop, which its gradient takes back."""
+        role, stages = self._loaded.role, self._loaded.plan.stages
+        route = role.train if passage.phase == "train" else role.evaluate
+        graph = self._loaded.graphs[passage.phase]
+        if passage.direction == "forward":
+            mine = stages[role.stage].codec
+            return codecs_of(graph, route.outgoing, {edge.stage: mine for edge in route.outgoing})
+        return codecs_of(
+            graph, route.incoming, {edge.stage: stages[edge.stage].codec for edge in route.incoming}
+        )
 
-    def _decoded(self, payloads: Mapping[ValueId, object]) -> dict[ValueId, torch.Tensor]:
-        return {value: self._tensor(payload) for value, payload in payloads.items()}
-
-    def _tensor(self, payload: object) -> torch.Tensor:
-        header, data = cast("Arrived", payload)
-        return self._codec.decode(header, data, device=self._executor.device)
+    def _plain(self, payloads: Mapping[Key, object]) -> dict[Key, torch.Tensor]:
+        """Shared parameters and their gradients, which travel as they are."""
+        place = Place(device=self._executor.device)
+        return {
+            key: put_together(cast("Received", payload), place).tensor for key, payload in payloads.items()
+        }

@@ -18,6 +18,7 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
+from swarm.wire.coding import Coding
 from swarm.wire.limits import MAX_MICRO_BATCHES, MAX_PAYLOAD_BYTES
 from swarm.wire.messages.base import (
     Count,
@@ -62,6 +63,14 @@ class BoundaryTensor(Message, frozen=True, kw_only=True):
     tensor: Count
     direction: Literal["forward", "backward"]
     header: TensorHeader | None
+
+
+class CodedTensor(BoundaryTensor, frozen=True, kw_only=True):
+    """A boundary tensor that a codec took apart; ``header`` describes what is rebuilt."""
+
+    NUMBER: ClassVar[int] = 35
+    header: TensorHeader
+    coding: Coding
 
 
 class SharedTensor(Message, frozen=True, kw_only=True):

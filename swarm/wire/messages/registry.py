@@ -35,6 +35,7 @@ MESSAGES: Final[dict[int, type[Message]]] = {
         pipeline.StageReport,
         pipeline.StepRecord,
         pipeline.FenceRefused,
+        pipeline.CodedTensor,
         blocks.BlockRequest,
         blocks.BlockReply,
         blocks.BlockMissing,

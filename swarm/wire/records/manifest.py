@@ -4,6 +4,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
+from swarm.wire.codecs import NO_COMPRESSION, Policy
 from swarm.wire.limits import MAX_MICRO_BATCHES, MAX_SAMPLES, MAX_STEPS
 from swarm.wire.messages.base import LongId, ShortId
 from swarm.wire.numbers import Fraction, Positive, Real, WallTime
@@ -111,6 +112,8 @@ class Manifest(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
     """Tensors in ``state`` that training leaves as they are, by name."""
     export_to: Annotated[tuple[ShortId, ...], Meta(max_length=MAX_EXPORTERS)] = ()
     """The peers that may have the trained weights, beside the author and the council; none: every member."""
+    policy: Policy = NO_COMPRESSION
+    """How the codec of each boundary is chosen."""
 
 
 class Cancellation(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):

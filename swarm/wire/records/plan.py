@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from swarm.wire.codecs import CodecSpec
 from swarm.wire.limits import MAX_STAGES
 from swarm.wire.messages.base import Count, LongId, ShortId, StepNumber
 from swarm.wire.numbers import Positive
@@ -26,6 +27,8 @@ class StagePlan(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
     memory: Count
     seconds: Positive
     """Predicted seconds of compute per micro-batch."""
+    codec: CodecSpec = CodecSpec()
+    """Of the boundary tensors that this stage sends forward, and of their gradients on the way back."""
 
 
 class Plan(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):

@@ -1,5 +1,6 @@
 """``--verify`` accepts what the swarm computes, and nothing that was tampered with."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from swarm.compress.boundaries import Passage
 from swarm.errors import FailureError
+from swarm.graph.stage import Stage
 from swarm.ids import ValueId
 from swarm.services.training.arrays import to_array
 from swarm.services.training.author import PreparedJob, prepare_job
@@ -25,17 +28,13 @@ CPU = torch.device("cpu")
 class ZeroedGradient(Lockstep):
     """Stages between which the gradient that crosses back is lost."""
 
-    def _backwards(self, step: int, micro_batch: int) -> list[tuple[int, str]]:
-        carried = self._carried
-
-        def zeroed(tensor: torch.Tensor) -> torch.Tensor:
-            return torch.zeros_like(carried(tensor))
-
-        self._carried = zeroed  # type: ignore[method-assign]
-        try:
-            return super()._backwards(step, micro_batch)
-        finally:
-            self._carried = carried  # type: ignore[method-assign]
+    def _carried(
+        self, stage: Stage, tensors: Mapping[ValueId, torch.Tensor], passage: Passage
+    ) -> dict[ValueId, torch.Tensor]:
+        arrived = super()._carried(stage, tensors, passage)
+        if passage.direction == "forward":
+            return arrived
+        return {value: torch.zeros_like(tensor) for value, tensor in arrived.items()}
 
 
 @pytest.fixture

@@ -1,0 +1,98 @@
+"""The boundary tensors of one stage: their codecs, and the masks between forward and backward (D8)."""
+
+import hashlib
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from swarm.compress.codec import Arrived, Mask, Place, Request
+from swarm.compress.ladder import Encoded, TakenApart, put_together, take_apart
+from swarm.graph.dag import Graph
+from swarm.graph.stage import Edge
+from swarm.ids import StageIndex, ValueId
+from swarm.wire.codecs import CodecSpec
+
+Direction = Literal["forward", "backward"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """The boundary tensors of one micro-batch, in one direction."""
+
+    phase: Literal["train", "evaluate"]
+    step: int
+    micro_batch: int
+    direction: Direction
+
+    def seed(self, job: int, value: ValueId) -> int:
+        """The codec's seed for a tensor, made as ``swarm.train.program_seeds`` makes those of operators."""
+        numbers = struct.pack("<4Q", job, self.step, self.micro_batch, value)
+        digest = hashlib.sha256(f"{self.phase} {self.direction}\0".encode() + numbers).digest()
+        return int.from_bytes(digest[:8], "little") >> 1
+
+
+def codecs_of(
+    graph: Graph, edges: Sequence[Edge], senders: Mapping[StageIndex, CodecSpec]
+) -> dict[ValueId, CodecSpec]:
+    """The codec of each tensor on ``edges``, by the stage at their other end.
+
+    What no gradient reaches, such as masks and positions, travels as it is.
+    """
+    plain = CodecSpec()
+    return {
+        edge.value: senders[edge.stage] if graph.values[edge.value].differentiable else plain
+        for edge in edges
+    }
+
+
+class Boundaries:
+    """Sends and receives the boundary tensors of one stage. Runs on the device thread.
+
+    ``job`` is the job's seed. A mask is kept from a tensor's way forward until its gradient has come back.
+    """
+
+    def __init__(self, job: int, device: torch.device) -> None:
+        self._job = job
+        self._device = device
+        self._sent: dict[tuple[int, ValueId], Mask] = {}
+        self._received: dict[tuple[int, ValueId], Mask] = {}
+
+    def send(
+        self, tensors: Mapping[ValueId, torch.Tensor], passage: Passage, codecs: Mapping[ValueId, CodecSpec]
+    ) -> dict[ValueId, TakenApart]:
+        """Take ``tensors`` apart; what is left to do takes no device (:attr:`TakenApart.encode`)."""
+        return {value: self._send(value, tensor, passage, codecs[value]) for value, tensor in tensors.items()}
+
+    def receive(
+        self, arrived: Mapping[ValueId, Encoded | Arrived], passage: Passage
+    ) -> dict[ValueId, torch.Tensor]:
+        """The tensors that were read (:func:`swarm.compress.ladder.read`).
+
+        Raises RemoteProtocolError for one that no peer would send.
+        """
+        return {value: self._receive(value, tensor, passage) for value, tensor in arrived.items()}
+
+    def forget(self) -> None:
+        """The step is over or abandoned: no gradient of it comes any more."""
+        self._sent.clear()
+        self._received.clear()
+
+    def _send(self, value: ValueId, tensor: torch.Tensor, passage: Passage, codec: CodecSpec) -> TakenApart:
+        key, backward = (passage.micro_batch, value), passage.direction == "backward"
+        mask = self._received.pop(key, None) if backward else None
+        request = Request(seed=passage.seed(self._job, value), gradient=backward, mask=mask)
+        apart = take_apart(tensor, codec, request)
+        if not backward and passage.phase == "train" and apart.mask is not None:
+            self._sent[key] = apart.mask
+        return apart
+
+    def _receive(self, value: ValueId, arrived: Encoded | Arrived, passage: Passage) -> torch.Tensor:
+        key, backward = (passage.micro_batch, value), passage.direction == "backward"
+        mask = self._sent.pop(key, None) if backward else None
+        rebuilt = put_together(arrived, Place(device=self._device, mask=mask))
+        if not backward and passage.phase == "train" and rebuilt.mask is not None:
+            self._received[key] = rebuilt.mask
+        return rebuilt.tensor

@@ -1,0 +1,82 @@
+"""Codecs and policies: what manifests, plans and authors name them (decision D8)."""
+
+import re
+from typing import Annotated, Final, Literal, get_args
+
+from msgspec import Meta, Struct
+
+from swarm.errors import MisuseError
+from swarm.wire.coding import CodecName, ValueBits
+
+MILLION: Final = 1_000_000
+
+MAX_RATIO: Final = 10_000
+"""The most that a policy may ask a link's bytes to shrink; no codec gets near it."""
+
+_TOPK: Final = re.compile(r"topk:(\d{1,3}(?:\.\d{1,4})?)%(?::(4|8|16))?")
+_RATED: Final = re.compile(r"(uniform|adatopk):(\d{1,5}(?:\.\d{1,3})?)")
+
+
+class CodecSpec(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A codec and its parameters; ``fp32`` sends every element as it is."""
+
+    codec: Literal["fp32"] | CodecName = "fp32"
+    kept: Annotated[int, Meta(ge=0, le=MILLION)] = 0
+    """Entries of a million that ``topk`` keeps."""
+    bits: ValueBits = 8
+    """Bits of a value that ``topk`` keeps."""
+
+    def __str__(self) -> str:
+        if self.codec != "topk":
+            return self.codec
+        return f"topk:{self.kept * 100 / MILLION:g}%:{self.bits}"
+
+
+class Policy(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """How the codec of each boundary is chosen.
+
+    ``fixed``: ``codec`` everywhere. ``uniform``: top-k that shrinks each boundary ``ratio`` times.
+    ``adatopk``: top-k on the boundaries that would take longest, so that none takes longer than the slowest
+    now takes, divided by ``ratio``; the others go as they are.
+    """
+
+    kind: Literal["fixed", "uniform", "adatopk"] = "fixed"
+    codec: CodecSpec = CodecSpec()
+    ratio: Annotated[float, Meta(ge=1, le=MAX_RATIO)] = 1.0
+
+    def __str__(self) -> str:
+        if self.kind != "fixed":
+            return f"{self.kind}:{self.ratio:g}"
+        return "none" if self.codec == CodecSpec() else str(self.codec)
+
+
+NO_COMPRESSION: Final = Policy()
+"""Every element travels as it is."""
+
+
+def parse_codec(text: str) -> CodecSpec | None:
+    """The codec that ``text`` names, such as ``int8`` or ``topk:10%:8``; None where there is none."""
+    if text == "fp32" or (text != "topk" and text in get_args(CodecName)):
+        return CodecSpec(text)  # type: ignore[arg-type]
+    found = _TOPK.fullmatch(text)
+    kept = round(float(found[1]) * MILLION / 100) if found is not None else 0
+    if found is None or not 0 < kept <= MILLION:
+        return None
+    return CodecSpec("topk", kept, int(found[2] or 8))  # type: ignore[arg-type]
+
+
+def parse_policy(text: str) -> Policy:
+    """The policy that ``text`` names. Raises MisuseError for any other text."""
+    if text == "none":
+        return NO_COMPRESSION
+    rated = _RATED.fullmatch(text)
+    if rated is not None and 1 <= float(rated[2]) <= MAX_RATIO:
+        return Policy(rated[1], CodecSpec(), float(rated[2]))  # type: ignore[arg-type]
+    codec = parse_codec(text)
+    if codec is None:
+        names = ", ".join(name for name in get_args(CodecName) if name != "topk")
+        raise MisuseError(
+            f"there is no policy {text!r}: take none, uniform:R or adatopk:R with a ratio R from 1 to "
+            f"{MAX_RATIO}, or one codec: {names}, topk:PERCENT% or topk:PERCENT%:BITS with 4, 8 or 16 bits"
+        )
+    return Policy("fixed", codec)
