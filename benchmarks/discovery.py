@@ -7,7 +7,7 @@ import contextlib
 import math
 import random
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +18,7 @@ import typer
 
 from benchmarks.common import Row, Table, Target, Versions
 from benchmarks.dhts.bare import Bare
-from benchmarks.dhts.contest import Contest, Contestant, Outcome, compete, together
+from benchmarks.dhts.contest import AT_A_TIME, MANY_AT_A_TIME, Contest, Contestant, Outcome, compete, together
 from benchmarks.dhts.ours import Ours
 from benchmarks.dhts.rival import rivals
 from benchmarks.links.rival import prepare
@@ -58,7 +58,9 @@ class DiscoveryOptions:
 async def measure(options: DiscoveryOptions) -> Table:
     """All rows."""
     programs: dict[str, Open] = {"kademlia": _opened(Bare), "ours": _opened(Ours)}
-    remarks = [f"{options.repetitions} repetitions of {options.nodes} nodes, the programs in turns"]
+    remarks = [
+        f"{options.repetitions} repetitions of {options.nodes} nodes, the programs in turns, {AT_A_TIME} actions at a time"
+    ]
     if options.hivemind:
         try:
             rival = await prepare(options.hivemind_venv)
@@ -158,6 +160,10 @@ def _beside(name: str, ours: Contest, other: Contest) -> list[Row]:
     return rows
 
 
+async def _each(actions: Sequence[Callable[[], Awaitable[Outcome]]]) -> list[Outcome]:
+    return await together(actions, at_a_time=MANY_AT_A_TIME)
+
+
 async def _many(options: DiscoveryOptions) -> list[Row]:
     """Many nodes that lose datagrams: all join, all set, each gets the record of another."""
     source = random.Random(1)
@@ -165,11 +171,10 @@ async def _many(options: DiscoveryOptions) -> list[Row]:
     where = f"{options.many:,} nodes, {options.loss:.0%} of datagrams lost"
     try:
         steps = {"join": [await nodes.join(0)]}
-        steps["join"] += await together([partial(nodes.join, n) for n in range(1, options.many)])
-        steps["set"] = await together([partial(nodes.set, n) for n in range(options.many)])
-        steps["get"] = await together(
-            [partial(nodes.get, n, source.randrange(options.many)) for n in range(options.many)]
-        )
+        everybody = range(options.many)
+        steps["join"] += await _each([partial(nodes.join, n) for n in everybody[1:]])
+        steps["set"] = await _each([partial(nodes.set, n) for n in everybody])
+        steps["get"] = await _each([partial(nodes.get, n, source.choice(everybody)) for n in everybody])
         found = await nodes.found(source.randrange(options.many))
     finally:
         await nodes.aclose()

@@ -50,8 +50,11 @@ class Contest:
     late_gets: list[Outcome] = field(default_factory=list)
 
 
-AT_A_TIME = 8
-"""Actions under way where they do not depend on each other."""
+AT_A_TIME = 2
+"""Actions under way at a time. All nodes of a program share a process: more would measure its processor."""
+
+MANY_AT_A_TIME = 8
+"""The same where what counts is whether they come to something."""
 
 
 async def compete(contestant: Contestant, nodes: int, *, seed: int, into: Contest) -> None:

@@ -22,11 +22,38 @@ def _parsed(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 
 @functools.lru_cache(maxsize=4096)
-def _neighbourhood(host: str) -> str:
+def _unpacked(host: bytes) -> str:
+    return str(ipaddress.ip_address(host))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Nature:
+    """What a host is, worked out once: lookups ask it of every address that they hear."""
+
+    family: Family
+    loopback: bool
+    link_local: bool
+    one_host: bool
+    neighbourhood: str
+
+
+@functools.lru_cache(maxsize=4096)
+def _nature(host: str) -> _Nature:
     ip = _parsed(host)
     bits = _NEIGHBOURHOOD_BITS[ip.version]
     start = int(ip) >> (ip.max_prefixlen - bits) << (ip.max_prefixlen - bits)
-    return str(ipaddress.ip_network((start, bits)))
+    one_host = not ip.is_multicast and not ip.is_unspecified
+    if isinstance(ip, ipaddress.IPv4Address):
+        one_host = one_host and not ip.is_reserved
+    else:
+        one_host = one_host and (not ip.is_link_local or ip.scope_id is not None)
+    return _Nature(
+        family="IPv4" if ip.version == 4 else "IPv6",
+        loopback=ip.is_loopback,
+        link_local=ip.is_link_local,
+        one_host=one_host,
+        neighbourhood=str(ipaddress.ip_network((start, bits))),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +71,17 @@ class Address:
     @property
     def family(self) -> Family:
         """The address family, as people call it."""
-        return "IPv4" if _parsed(self.host).version == 4 else "IPv6"
+        return _nature(self.host).family
 
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can be meant."""
-        return _parsed(self.host).is_loopback
+        return _nature(self.host).loopback
 
     @property
     def is_dialable(self) -> bool:
         """Whether one host can be meant: not many, not none, and no link-local one without its zone."""
-        ip = _parsed(self.host)
-        if self.port == 0 or ip.is_multicast or ip.is_unspecified:
-            return False
-        if isinstance(ip, ipaddress.IPv4Address):
-            return not ip.is_reserved
-        return not ip.is_link_local or ip.scope_id is not None
+        return self.port != 0 and _nature(self.host).one_host
 
     @property
     def is_global(self) -> bool:
@@ -69,12 +91,12 @@ class Address:
     @property
     def is_link_local(self) -> bool:
         """Whether the address means something on one network segment only."""
-        return _parsed(self.host).is_link_local
+        return _nature(self.host).link_local
 
     @property
     def neighbourhood(self) -> str:
         """The network that the address is in, as far as one party gets many of its addresses."""
-        return _neighbourhood(self.host)
+        return _nature(self.host).neighbourhood
 
     def pack(self) -> bytes:
         """The 4 or 16 bytes of the host, and 2 of the port."""
@@ -85,8 +107,7 @@ class Address:
         """The address that :meth:`pack` wrote; raises RemoteProtocolError for any other length."""
         if len(data) not in _PACKED_LENGTHS:
             raise RemoteProtocolError(f"an address has {len(data)} bytes")
-        host = ipaddress.ip_address(data[:-_PORT_BYTES])
-        return cls(str(host), int.from_bytes(data[-_PORT_BYTES:], "big"))
+        return cls(_unpacked(data[:-_PORT_BYTES]), int.from_bytes(data[-_PORT_BYTES:], "big"))
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}" if self.family == "IPv4" else f"[{self.host}]:{self.port}"

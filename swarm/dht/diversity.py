@@ -7,38 +7,53 @@ one laboratory, or by one invite has all of its nodes in use
 (docs/decisions/0012-places-for-those-who-differ.md).
 """
 
-from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Sequence
+from typing import Final, Protocol, TypeVar
 
 MAX_ALIKE: Final = 2
 """Places of k that go to one prefix, and to one invite, while others want them."""
 
-Item = TypeVar("Item")
+
+class Placed(Protocol):
+    """What asks for a place."""
+
+    @property
+    def prefix(self) -> str:
+        """Of its address."""
+        ...
+
+    @property
+    def invite(self) -> str | None:
+        """By which it is a member; None is not known yet, and counts as one that nobody else has."""
+        ...
 
 
-def diverse(
-    items: Sequence[Item], k: int, *, prefix: Callable[[Item], str], invite: Callable[[Item], str | None]
-) -> list[Item]:
-    """``k`` of ``items``, which come best first and stay in that order.
+Item = TypeVar("Item", bound=Placed)
 
-    An ``invite`` of None is not known yet, and counts as one that nobody else has.
-    """
+
+def diverse(items: Sequence[Item], k: int) -> list[Item]:
+    """``k`` of ``items``, which come best first and stay in that order."""
     if len(items) <= k:
         return list(items)
-    places: list[list[int]] = [[], [], []]
+    first: list[int] = []
+    second: list[int] = []
+    rest: list[int] = []
     """Indices: within both shares, within that of its prefix alone, within none."""
-    prefixes: Counter[str] = Counter()
-    invites: Counter[str] = Counter()
+    prefixes: dict[str, int] = {}
+    invites: dict[str, int] = {}
     for index, item in enumerate(items):
-        if len(places[0]) == k:
-            break
-        where, by = prefix(item), invite(item)
-        prefixes[where] += 1
-        if prefixes[where] > MAX_ALIKE:
-            places[2].append(index)
+        prefix = item.prefix
+        alike = prefixes[prefix] = prefixes.get(prefix, 0) + 1
+        if alike > MAX_ALIKE:
+            rest.append(index)
             continue
-        if by is not None:
-            invites[by] += 1
-        places[by is not None and invites[by] > MAX_ALIKE].append(index)
-    return [items[index] for index in sorted([index for place in places for index in place][:k])]
+        invite = item.invite
+        if invite is not None:
+            invites[invite] = invites.get(invite, 0) + 1
+            if invites[invite] > MAX_ALIKE:
+                second.append(index)
+                continue
+        first.append(index)
+        if len(first) == k:
+            break
+    return [items[index] for index in sorted([*first, *second, *rest][:k])]

@@ -52,6 +52,10 @@ class _Candidate:
     address: Address = field(compare=False)
     state: _State = field(compare=False, default=_State.NEW)
     contact: Contact | None = field(compare=False, default=None)
+    prefix: str = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.prefix = self.address.neighbourhood
 
     @property
     def invite(self) -> str | None:
@@ -72,6 +76,7 @@ class Lookup:
         self._k = k
         self._candidates: list[_Candidate] = []
         self._addresses: dict[bytes, set[Address]] = {}
+        self._answered: set[bytes] = set()
         self._asked = 0
         self._late = 0
         self._changed = asyncio.Event()
@@ -106,9 +111,7 @@ class Lookup:
     def _nearest(self, *, besides: frozenset[_State]) -> list[_Candidate]:
         """The k closest, not all alike, whose state is none of ``besides``."""
         counted = [one for one in self._candidates if one.state not in besides]
-        return diverse(
-            counted, self._k, prefix=lambda one: one.address.neighbourhood, invite=lambda one: one.invite
-        )
+        return diverse(counted, self._k)
 
     def _is_finished(self) -> bool:
         """Whether the k closest have answered, and nobody closer may still do."""
@@ -143,6 +146,7 @@ class Lookup:
         if not isinstance(answered.answer, Nodes):
             raise RemoteProtocolError("a node answers another question than it was asked")
         candidate.state = _State.ANSWERED
+        self._answered.add(candidate.node)
         candidate.contact = answered.contact
         self._candidates = [one for one in self._candidates if one.node != candidate.node or one is candidate]
         for entry in answered.answer.nodes:
@@ -153,8 +157,8 @@ class Lookup:
     def _add(self, node: bytes, address: Address) -> None:
         """Count a candidate. A node may be told of at a few addresses, lest a liar hides it behind one."""
         addresses = self._addresses.setdefault(node, set())
-        answered = any(one.node == node and one.state is _State.ANSWERED for one in self._candidates)
-        if node == self._own or answered or address in addresses or len(addresses) >= MAX_NODE_ADDRESSES:
+        known = node == self._own or node in self._answered or address in addresses
+        if known or len(addresses) >= MAX_NODE_ADDRESSES:
             return
         addresses.add(address)
         state = _State.FAILED if self._contacts.is_silent(node, address) else _State.NEW

@@ -45,6 +45,7 @@ class Contact(Node):  # type: ignore[misc]  # the library has no types
     def __init__(self, node: bytes, address: Address, *, boot: bytes, storing: bool) -> None:
         super().__init__(node, address.host, address.port)
         self.address = address
+        self.prefix = address.neighbourhood
         self.boot = boot
         self.storing = storing
         self.silences = 0
@@ -122,7 +123,7 @@ class Table(RoutingTable):  # type: ignore[misc]  # the library has no types
         members = sorted(bucket.get_nodes(), key=lambda member: member.silences)
         live = [member for member in members if not member.silences]
         newest, *waiting = reversed(bucket.replacement_nodes.values())
-        chosen = _diverse([*live, newest, *members[len(live) :], *waiting], self.ksize)
+        chosen = diverse([*live, newest, *members[len(live) :], *waiting], self.ksize)
         staying = {contact.id for contact in chosen}
         for member in members:
             if member.id not in staying:
@@ -169,7 +170,7 @@ class Table(RoutingTable):  # type: ignore[misc]  # the library has no types
     ) -> list[Contact]:
         """The ``k`` contacts closest to ``target`` that are not all alike, closest first, itself included."""
         k = k or self.ksize
-        return _diverse(list(itertools.islice(filter(of, self.by_distance(target)), _POOL * k)), k)
+        return diverse(list(itertools.islice(filter(of, self.by_distance(target)), _POOL * k)), k)
 
     def find_neighbors(self, node: Node, k: int | None = None, exclude: Node | None = None) -> list[Contact]:
         """The exact k closest to ``node``, without itself and without ``exclude``."""
@@ -201,10 +202,6 @@ class Table(RoutingTable):  # type: ignore[misc]  # the library has no types
             edge = bucket.range[1] + 1
         if edge != 2**ID_BITS:
             raise LocalError("the routing table does not cover all ids")
-
-
-def _diverse(contacts: list[Contact], k: int) -> list[Contact]:
-    return diverse(contacts, k, prefix=lambda one: one.address.neighbourhood, invite=lambda one: one.invite)
 
 
 def _range_distance(bucket: KBucket, number: int) -> int:

@@ -1,13 +1,20 @@
 import random
 from collections import Counter
+from dataclasses import dataclass
 
 from swarm.dht.diversity import MAX_ALIKE, diverse
 
 Item = tuple[str, str | None]
 
 
+@dataclass(frozen=True, slots=True)
+class Node:
+    prefix: str
+    invite: str | None
+
+
 def choose(items: list[Item], k: int) -> list[Item]:
-    return diverse(items, k, prefix=lambda item: item[0], invite=lambda item: item[1])
+    return [(node.prefix, node.invite) for node in diverse([Node(*item) for item in items], k)]
 
 
 def test_where_all_are_alike_the_best_are_chosen() -> None:
