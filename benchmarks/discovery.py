@@ -59,7 +59,8 @@ async def measure(options: DiscoveryOptions) -> Table:
     """All rows."""
     programs: dict[str, Open] = {"kademlia": _opened(Bare), "ours": _opened(Ours)}
     remarks = [
-        f"{options.repetitions} repetitions of {options.nodes} nodes, the programs in turns, {AT_A_TIME} actions at a time"
+        f"{options.repetitions} repetitions of {options.nodes} nodes, the programs in turns",
+        f"{AT_A_TIME} actions at a time, {MANY_AT_A_TIME} with losses; all nodes of a program in one process",
     ]
     if options.hivemind:
         try:

@@ -18,10 +18,10 @@ import torch
 from blockbuster import blockbuster_ctx
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
+from swarm.compress.lossless import Lossless
 
 from swarm import clock as system
 from swarm.clock import SystemClock
-from swarm.compress.lossless import Lossless
 from swarm.errors import FailureError, MisuseError, RemoteRefusalError
 from swarm.identity.authority import Authority
 from swarm.identity.keys import PrivateKey
