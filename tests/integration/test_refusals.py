@@ -28,9 +28,10 @@ NEWER = "import swarm.wire.messages.hello as h; h.OLDEST_VERSION, h.PROTOCOL_VER
 """A program whose oldest version is beyond ours."""
 SMALL = (
     "import swarm.wire.limits as l; l.MAX_LINKS = 1; "
+    "import swarm.services.referrals as r; r.VISITORS = 0; "
     "import swarm.protocol.newcomers as n; n.NEWCOMERS_AT_ONCE = 1"
 )
-"""A program that takes one link, and one stranger at a stretch."""
+"""A program that takes one link, has no place for visitors, and lets in one stranger at a stretch."""
 
 
 class Scene:
