@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from swarm.data.blobs import block_length, put_blob
 from swarm.data.blocks import Blocks
+from swarm.data.checks import check_dataset, item_bytes
 from swarm.data.tensors import STORED, Array
 from swarm.errors import MisuseError, RemoteProtocolError
 from swarm.ids import Digest
@@ -72,18 +73,6 @@ def describe(dataset: Dataset) -> DatasetSize:
     )
 
 
-def check_dataset(dataset: Dataset) -> None:
-    """Raise RemoteProtocolError unless every field has the bytes and blocks that its numbers call for."""
-    for field in dataset.fields:
-        item = _item_bytes(field)
-        if item * field.per_block > MAX_BLOCK_BYTES or item == 0:
-            raise RemoteProtocolError("a dataset's items do not fit its blocks")
-        if field.blob.size != item * dataset.samples:
-            raise RemoteProtocolError("a dataset has other bytes than its samples call for")
-        if len(field.blob.blocks) != -(-dataset.samples // field.per_block):
-            raise RemoteProtocolError("a dataset has other blocks than its samples call for")
-
-
 class Reader:
     """Reads samples out of blocks; keeps up to 64 MiB of them at hand. Safe to call from several threads.
 
@@ -118,7 +107,7 @@ class Reader:
         Raises RemoteProtocolError where a block does not have the length that the dataset calls for.
         """
         facts = self._dataset.fields[field]
-        item = _item_bytes(facts)
+        item = item_bytes(facts)
         rows = np.empty((len(indices), item), dtype=np.uint8)
         blocks = indices // facts.per_block
         for number in np.unique(blocks).tolist():
@@ -179,7 +168,3 @@ def _put_field(number: int, field: Array, store: Blocks) -> Field:
     return Field(
         dtype=dtype, shape=field.shape[1:], per_block=block_length(blob.size, item) // item, blob=blob
     )
-
-
-def _item_bytes(field: Field) -> int:
-    return math.prod(field.shape) * ITEM_BYTES[field.dtype]

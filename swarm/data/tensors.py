@@ -3,7 +3,6 @@
 numpy has no bfloat16; such tensors are arrays of their raw 16 bits, as uint16.
 """
 
-import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -11,9 +10,10 @@ import numpy as np
 
 from swarm.data.blobs import get_blob, put_blob
 from swarm.data.blocks import Blocks
+from swarm.data.checks import check_tensor
 from swarm.errors import LocalError, RemoteProtocolError
 from swarm.wire.records.blobs import TensorBlob
-from swarm.wire.tensors import ITEM_BYTES, DType
+from swarm.wire.tensors import DType
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -51,9 +51,3 @@ def get_tensor(store: Blocks, tensor: TensorBlob) -> Array | None:
     if tensor.dtype == "bool" and data.translate(None, delete=b"\0\1"):
         raise RemoteProtocolError(f"{tensor.name} has truth values that are neither 0 nor 1")
     return np.frombuffer(data, dtype=STORED[tensor.dtype]).reshape(tensor.shape)
-
-
-def check_tensor(tensor: TensorBlob) -> None:
-    """Raise RemoteProtocolError unless the blob has as many bytes as type and shape call for."""
-    if math.prod(tensor.shape) * ITEM_BYTES[tensor.dtype] != tensor.blob.size:
-        raise RemoteProtocolError(f"{tensor.name} has {tensor.blob.size} bytes, not what its shape calls for")

@@ -9,8 +9,6 @@ from swarm.graph.dag import Graph
 from swarm.ids import PeerId, short
 from swarm.protocol.coordination import CoordinationMachine
 from swarm.protocol.coordination_events import JobTerms, MakePlan, PlanMade
-from swarm.schedule.plan import make_plan
-from swarm.schedule.workload import PeerOffer, Workload
 from swarm.services.job import Job
 from swarm.services.job_check import cut_as_planned
 from swarm.wire.messages.coordination import PlanIssue
@@ -67,6 +65,9 @@ def made_plan(job: Job, graphs: tuple[Graph, Graph], action: MakePlan) -> PlanMa
 
     Raises CapacityError where the peers cannot hold the job.
     """
+    from swarm.schedule.plan import make_plan  # noqa: PLC0415 - imports numpy, and few nodes plan
+    from swarm.schedule.workload import PeerOffer, Workload  # noqa: PLC0415
+
     train, evaluate = graphs
     workload = Workload(
         graph=train,

@@ -4,7 +4,6 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
-from swarm.data.tensors import get_tensor
 from swarm.errors import FailureError
 from swarm.ids import Digest
 from swarm.services.job import Job
@@ -22,6 +21,7 @@ async def export_weights(job: Job, blocks: JobBlocks, path: Path, selection: Sel
     Raises FailureError where blocks cannot be had, where the file cannot be written, or without torch.
     """
     try:
+        from swarm.data.tensors import get_tensor  # noqa: PLC0415 - imports numpy
         from swarm.services.training.weights import write_weights  # noqa: PLC0415 - only where torch is
     except ImportError:
         raise FailureError(NO_TORCH) from None

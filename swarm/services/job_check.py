@@ -8,14 +8,11 @@ raises RemoteProtocolError with one sentence, and nothing else.
 from collections.abc import Sequence
 from typing import Final
 
-from swarm.data.dataset import check_dataset
-from swarm.data.tensors import check_tensor
+from swarm.data.checks import check_dataset, check_tensor
 from swarm.errors import LocalError, RemoteProtocolError
 from swarm.graph.cut import changing_tensors, cut
 from swarm.graph.dag import TENSOR_KINDS, Graph
 from swarm.graph.stage import Stage
-from swarm.schedule.cost import graph_costs
-from swarm.schedule.memory import MemoryModel
 from swarm.schedule.units import format_bytes
 from swarm.wire.limits import MAX_BLOCK_BYTES, MAX_GRAPH_BYTES
 from swarm.wire.records.blobs import Blob, TensorBlob
@@ -101,6 +98,9 @@ def cut_as_planned(plan: Plan, graph: Graph) -> tuple[Stage, ...]:
 
 def check_memory(plan: Plan, index: int, graph: Graph, optimizer: Optimizer) -> None:
     """Whether the plan counts for stage ``index`` what it needs: a holder gives no more than that."""
+    from swarm.schedule.cost import graph_costs  # noqa: PLC0415 - imports numpy, and only holders look
+    from swarm.schedule.memory import MemoryModel  # noqa: PLC0415
+
     stage = plan.stages[index]
     needed = MemoryModel(graph, graph_costs(graph), optimizer).stage_bytes(
         stage.first, stage.last, stage.depth

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swarm.data.blocks import MemoryBlockStore
-from swarm.data.dataset import Reader, check_dataset, describe, prepare
+from swarm.data.checks import check_dataset
+from swarm.data.dataset import Reader, describe, prepare
 from swarm.errors import MisuseError, RemoteProtocolError
 from swarm.ids import Digest
 from swarm.wire.limits import MAX_BLOCK_BYTES, MIB

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from swarm.data.blocks import MemoryBlockStore
-from swarm.data.tensors import STORED, check_tensor, get_tensor, put_tensor
+from swarm.data.checks import check_tensor
+from swarm.data.tensors import STORED, get_tensor, put_tensor
 from swarm.errors import LocalError, RemoteProtocolError
 from swarm.ids import Digest
 from swarm.wire.records.blobs import TensorBlob
