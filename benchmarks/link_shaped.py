@@ -58,6 +58,9 @@ def measure(options: ShapedOptions) -> Table:
             remarks += [f"not measured: this kernel has no {control}" for control in _lacking(lab)]
             rows += _for_each_control(lab, lambda lab, what: _goodput(lab, what, options))
     for rate in rates:
+        with shaped.shaped_lab(rate) as lab:
+            rows.append(_both_ways(lab, options))
+    for rate in rates:
         with shaped.shaped_lab(rate, queue="1s") as lab:
             rows += _for_each_control(lab, lambda lab, what: _round_trips(lab, what, options))
     rows += [_cap(rate, cap) for rate, cap in CAPS]
@@ -101,6 +104,16 @@ def _goodput(lab: RunningLab, what: str, options: ShapedOptions) -> Row:
             other.append(shaped.iperf_goodput(lab, "a", "b", seconds=options.seconds) / 1e6)
             link.append(shaped.link_goodput(sender, receiver, seconds=options.seconds) / 1e6)
     return compared(f"goodput, {what}", link, other, unit="Mbit/s", target=GOODPUT_TARGET)
+
+
+def _both_ways(lab: RunningLab, options: ShapedOptions) -> Row:
+    link, other = [], []
+    with lab_ends.pools(lab, shaped.HOSTS[:2]) as ends:
+        for _ in range(options.repetitions):
+            other.append(shaped.iperf_both_ways(lab, seconds=options.seconds) / 1e6)
+            link.append(shaped.link_both_ways(ends, seconds=options.seconds) / 1e6)
+    what = f"goodput both ways, the slower, {_rate(lab.lab.hosts[0].uplink)}"
+    return compared(what, link, other, unit="Mbit/s", target=GOODPUT_TARGET)
 
 
 def _round_trips(lab: RunningLab, what: str, options: ShapedOptions) -> Row:

@@ -58,6 +58,30 @@ def iperf_goodput(lab: RunningLab, sender: str, receiver: str, *, seconds: int) 
         transfer.close()
 
 
+def iperf_both_ways(lab: RunningLab, *, seconds: int) -> float:
+    """Bits a second of payload that iperf3 carries both ways at once between two hosts: the slower way."""
+    with contextlib.ExitStack() as closing:
+        transfers = []
+        for number, (sender, receiver) in enumerate((HOSTS[:2], HOSTS[1::-1])):
+            transfer = Iperf(lab, sender, receiver, port=IPERF_PORT + number, seconds=seconds)
+            closing.callback(transfer.close)
+            transfers.append(transfer)
+        return min(transfer.rate() for transfer in transfers)
+
+
+def link_both_ways(ends: Sequence[LabEnd], *, seconds: int) -> float:
+    """Bits a second of payload that a link of two ``ends`` carries both ways at once: the slower way."""
+    for end in ends:
+        end.ask("stream")
+    for end in ends:
+        end.tell("goodput", seconds)
+    slower: float = min(end.answer() for end in ends)
+    for end in ends:
+        end.ask("rest")
+    ends[0].ask("ask", 1, 0)  # what is under way has arrived
+    return slower
+
+
 def link_goodput(sender: LabEnd, receiver: LabEnd, *, seconds: int) -> float:
     """Bits a second of payload that links of ``sender`` carry to ``receiver``, after the first second."""
     receiver.tell("goodput", seconds)

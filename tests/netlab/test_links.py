@@ -30,6 +30,16 @@ def test_a_link_carries_what_iperf_does_and_control_is_not_stuck_behind_bulk(
         at_best(scenario)
 
 
+def test_neither_way_starves_where_bulk_fills_both(netlab: StartLab, at_best: AtBest) -> None:
+    lab = netlab(shaped.make_lab("8Mbit"))
+    with lab_ends.pools(lab, shaped.HOSTS[:2]) as ends:
+
+        def scenario() -> None:
+            assert shaped.link_both_ways(ends, seconds=3) > 0.25 * shaped.iperf_both_ways(lab, seconds=2)
+
+        at_best(scenario)
+
+
 def test_a_cap_is_kept_and_shared_while_two_peers_pull_at_once(netlab: StartLab, at_best: AtBest) -> None:
     lab, cap = netlab(shaped.make_lab("100Mbit")), 2_000_000
     with lab_ends.pools(lab, shaped.HOSTS, up=cap) as ends:
