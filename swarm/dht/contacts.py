@@ -8,15 +8,20 @@ from swarm.dht.addresses import Address
 from swarm.dht.limits import MAX_PROVEN, MAX_SILENT, SILENCE_SECONDS
 from swarm.dht.seal import Opened
 from swarm.dht.table import Contact, Table
+from swarm.ids import PeerId
 
 
 class Contacts:
     """Nodes that have proved their id from an address and for one run of their program.
 
-    ``on_new`` hears of each that enters, once it is known whether it stores for others.
+    ``invite_of`` says by which invite a peer is a member, where that is known. ``on_new`` hears of each that
+    enters, once it is known whether it stores for others.
     """
 
-    def __init__(self, table: Table, *, clock: Clock) -> None:
+    def __init__(
+        self, table: Table, *, clock: Clock, invite_of: Callable[[PeerId], str | None] = lambda _: None
+    ) -> None:
+        self._invite_of = invite_of
         self._table = table
         self._clock = clock
         self._proven: OrderedDict[tuple[bytes, Address], Contact] = OrderedDict()
@@ -56,6 +61,8 @@ class Contacts:
         self._silent.pop((contact.id, contact.address), None)
         contact.envelope = opened.envelope
         contact.storing = storing
+        if contact.invite is None:
+            contact.invite = self._invite_of(contact.peer)
         if (contact.id, contact.address) in self._proven:
             self._proven.move_to_end((contact.id, contact.address))
         listed = self._table.find(contact.id)

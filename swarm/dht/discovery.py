@@ -102,12 +102,12 @@ class Discovery:
         key: PrivateKey,
         clock: Clock,
         network: Network | None = None,
-        known: Callable[[PeerId], bool] = lambda _: False,
+        invite_of: Callable[[PeerId], str | None] = lambda _: None,
     ) -> None:
-        """``known`` says of a peer whether it has been seen to be a member: its record stays here first."""
+        """``invite_of`` says by which invite a peer is a member, None where that is not known."""
         self._config = config
         self._network: Network = network or UdpNetwork()
-        self._node = Node(key, swarm=config.swarm, storing=config.storing, clock=clock, known=known)
+        self._node = Node(key, swarm=config.swarm, storing=config.storing, clock=clock, invite_of=invite_of)
         self._publishing = Publishing(self._node, key=key, lifetime=config.lifetime)
         self._finding = Finding(self._node)
         self._upkeep = Upkeep(self._node)

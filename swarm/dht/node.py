@@ -28,7 +28,7 @@ class Node:
         swarm: SwarmId,
         storing: bool,
         clock: Clock,
-        known: Callable[[PeerId], bool] = lambda _: False,
+        invite_of: Callable[[PeerId], str | None] = lambda _: None,
     ) -> None:
         self.id = node_id(key.public)
         self.swarm = swarm
@@ -36,9 +36,13 @@ class Node:
         self.clock = clock
         self.storing = storing
         self.table = Table(self.id, clock=clock)
-        self.storage = RecordStorage(self.id, swarm=swarm, known=known, belongs=self.rendezvous.has)
+        self.storage = RecordStorage(
+            self.id, swarm=swarm, known=lambda peer: invite_of(peer) is not None, belongs=self.rendezvous.has
+        )
         answering = Answering(table=self.table, storage=self.storage, clock=clock, storing=storing)
-        self.protocol = Protocol(key, clock=clock, table=self.table, storing=storing, answer=answering.answer)
+        self.protocol = Protocol(
+            key, clock=clock, table=self.table, storing=storing, answer=answering.answer, invite_of=invite_of
+        )
 
     async def closest(self, target: bytes) -> list[Contact]:
         """The contacts closest to ``target`` that answer, closest first; without ourselves."""

@@ -36,6 +36,7 @@ from swarm.dht.seal import Envelope, Opened, Refused, Sealer
 from swarm.dht.table import Contact, Table
 from swarm.errors import RemoteProtocolError
 from swarm.identity.keys import PrivateKey
+from swarm.ids import PeerId
 from swarm.log import get_log
 
 _log = get_log(__name__)
@@ -44,8 +45,8 @@ _log = get_log(__name__)
 class Protocol:
     """One node's exchange of datagrams; ``calls`` asks, ``answer`` gives proven contacts their answers.
 
-    ``answer`` raises RemoteProtocolError where a question deserves none. While ``endpoint`` is None, nothing
-    is sent.
+    ``answer`` raises RemoteProtocolError where a question deserves none; ``invite_of`` says by which invite a
+    peer is a member, where that is known. While ``endpoint`` is None, nothing is sent.
     """
 
     def __init__(
@@ -56,10 +57,11 @@ class Protocol:
         table: Table,
         storing: bool,
         answer: Callable[[Question, Contact], Answer],
+        invite_of: Callable[[PeerId], str | None] = lambda _: None,
     ) -> None:
         self.node = node_id(key.public)
         self.sealer = Sealer(self.node, clock=clock)
-        self.contacts = Contacts(table, clock=clock)
+        self.contacts = Contacts(table, clock=clock, invite_of=invite_of)
         self.calls = Calls(
             key,
             sealer=self.sealer,

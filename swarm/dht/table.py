@@ -37,7 +37,7 @@ class Contact(Node):  # type: ignore[misc]  # the library has no types
 
     ``heard`` is the elapsed time of its last datagram, ``silences`` the calls in a row that it left
     unanswered, ``envelope`` how it sealed last, ``storing`` whether it holds records for others, ``invite``
-    by which it is a member: None before it was asked, empty where it does not show one.
+    by which it is a member: None where that is not known.
     """
 
     id: bytes
@@ -109,11 +109,6 @@ class Table(RoutingTable):  # type: ignore[misc]  # the library has no types
     def remove_contact(self, contact: Contact) -> None:
         """Drop ``contact``; the best of those that wait takes its place."""
         super().remove_contact(contact)
-        self._settle(self.buckets[self.get_bucket_for(contact)])
-
-    def vouched(self, contact: Contact, invite: str) -> None:
-        """``contact`` has shown by which ``invite`` it is a member; empty where it could not."""
-        contact.invite = invite
         self._settle(self.buckets[self.get_bucket_for(contact)])
 
     def _settle(self, bucket: KBucket) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
+from swarm.identity.terms import InviteId
 from swarm.ids import PeerId
 from swarm.net.dialing import Attempt
 from swarm.net.link import Link
@@ -20,13 +21,17 @@ class Directory:
 
     def __init__(self) -> None:
         self._links: dict[PeerId, Link] = {}
-        self._met: dict[PeerId, None] = {}
+        self._met: dict[PeerId, InviteId] = {}
         self._attempts: dict[PeerId, dict[str, Attempt]] = {}
         self._risen = asyncio.Event()
 
     def has_met(self, peer: PeerId) -> bool:
         """Whether a link with ``peer`` is up, or was lately."""
         return peer in self._met
+
+    def invite_of(self, peer: PeerId) -> InviteId | None:
+        """The invite by which ``peer`` is a member, where a link with it is up, or was lately."""
+        return self._met.get(peer)
 
     def attempts(self, peer: PeerId) -> tuple[Attempt, ...]:
         """The last call to each address of ``peer``, the latest at the end."""
@@ -51,7 +56,7 @@ class Directory:
         """``link`` is up."""
         self._links[link.peer] = link
         self._met.pop(link.peer, None)
-        self._met[link.peer] = None
+        self._met[link.peer] = link.member.invite
         if len(self._met) > MAX_MET:
             del self._met[next(iter(self._met))]
         risen, self._risen = self._risen, asyncio.Event()

@@ -10,6 +10,7 @@ from typing import Final, Self
 from swarm.clock import Clock
 from swarm.errors import LinkLostError, MisuseError, RemoteError, RemoteProtocolError, RemoteRefusalError
 from swarm.identity.membership import Identity, TlsFiles
+from swarm.identity.terms import InviteId
 from swarm.identity.uses import UseLedger
 from swarm.ids import PeerId, short
 from swarm.log import get_log
@@ -114,6 +115,10 @@ class Pool:
     def has_met(self, peer: PeerId) -> bool:
         """Whether ``peer`` has shown by a link that it is a member: now, or earlier in this run."""
         return self._directory.has_met(peer)
+
+    def invite_of(self, peer: PeerId) -> InviteId | None:
+        """The invite that ``peer`` has shown by a link, now or earlier in this run."""
+        return self._directory.invite_of(peer)
 
     def attempts(self, peer: PeerId) -> tuple[Attempt, ...]:
         """How ``peer`` was called last, address by address, the latest at the end."""

@@ -110,7 +110,7 @@ class Entrance:
             key=identity.key,
             clock=self._clock,
             network=self._network,
-            known=self._pool.has_met,
+            invite_of=self._pool.invite_of,
         )
         await discovery.start()
         epoch = self._pool.reception.epoch

@@ -7,6 +7,7 @@ from swarm.dht.contacts import Contacts
 from swarm.dht.limits import MAX_PROVEN, MAX_SILENT, SILENCE_SECONDS
 from swarm.dht.seal import Envelope, Opened, Suite
 from swarm.dht.table import Contact, Table
+from swarm.ids import base32
 from swarm.testing.clock import ManualClock
 
 NODE = b"\x01" * 20
@@ -122,3 +123,19 @@ def test_remembered_silences_are_bounded(scene: Scene) -> None:
     for number in range(MAX_SILENT + 5):
         scene.contacts.silent(number.to_bytes(20, "big"), THERE, since=-1)
     assert len(scene.contacts._silent) == MAX_SILENT
+
+
+def test_of_those_who_have_shown_one_invite_two_keep_their_places_while_others_want_them() -> None:
+    clock = ManualClock()
+    table = Table(bytes(20), clock=clock, k=4)
+    invites: dict[str, str] = {}
+    contacts = Contacts(table, clock=clock, invite_of=invites.get)
+    for number in range(16):
+        node = bytes([128 + number]) * 20
+        invites[base32(node)] = f"invite {number}" if number % 3 == 0 else "everybody's"
+        contacts.admit(opened(node), Address.of(f"26.0.{number}.1", 7423), storing=True)
+    table.check()
+    full = [bucket.get_nodes() for bucket in table.buckets if len(bucket) == 4]
+    assert len(full) == 2
+    for members in full:
+        assert [contact.invite for contact in members].count("everybody's") == 2
