@@ -138,7 +138,7 @@ class _Quiet(Handlers):
         """Nothing to do."""
         del link, message, payload
 
-    def on_admitted(self, member: Member) -> None:
+    def on_admitted(self, member: Member, credentials: bytes) -> None:
         """Nothing to do."""
         del member
 

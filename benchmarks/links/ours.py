@@ -93,7 +93,7 @@ class _Open(Handlers):
         """Takes it."""
         return ""
 
-    def on_admitted(self, member: Member) -> None:
+    def on_admitted(self, member: Member, credentials: bytes) -> None:
         """A use of the invite was counted."""
 
 

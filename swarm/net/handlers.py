@@ -39,8 +39,9 @@ class Handlers(Protocol):
         link.charge(unwanted)
         return unwanted
 
-    def on_admitted(self, member: Member) -> None:
-        """The ledger of uses has changed: ``member`` was let in, here or elsewhere. Save it."""
+    def on_admitted(self, member: Member, credentials: bytes) -> None:
+        """The ledger of uses has changed: ``member`` was let in, here or elsewhere, as its encoded
+        ``credentials`` show. Save it."""
 
     def on_banned(self, ban: Ban) -> None:
         """A peer broke the protocol once too often; its link has ended. Save the bans."""

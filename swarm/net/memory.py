@@ -34,6 +34,8 @@ class MemoryNetwork:
 
     def __init__(self, *, latency: float = 0.0) -> None:
         self.latency = latency
+        self.severed: set[frozenset[str]] = set()
+        """Pairs of hosts that cannot connect; connections that they have already are for the test to cut."""
         self._listeners: dict[Address, _MemoryListener] = {}
         self._connections: list[Connection] = []
         self._next_port = FIRST_FREE_PORT
@@ -67,7 +69,7 @@ class MemoryNetwork:
     def connect(self, caller: str, address: Address, factory: ProtocolFactory) -> None:
         """Connect ``caller`` to whoever listens; raises LinkLostError where nobody does."""
         listener = self._listeners.get(address)
-        if listener is None:
+        if listener is None or frozenset({caller, address.host}) in self.severed:
             raise LinkLostError("does not listen (connection refused)")
         near = Address(caller, self.free_port())
         connection = Connection(self, near, address, latency=self.latency)

@@ -34,6 +34,7 @@ from swarm.protocol.welcome import Profile, Reception, refusal_code
 from swarm.wire.frames import CloseCode
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.hello import Hello
+from swarm.wire.records.member import encode_credentials
 
 log = get_log(__name__)
 
@@ -307,7 +308,8 @@ class Pool:
             return
         link.member, link.hello = verdict.member, hello
         if verdict.counted:
-            self._handlers.on_admitted(verdict.member)
+            admission = verdict.accept.admission or hello.admission
+            self._handlers.on_admitted(verdict.member, encode_credentials(hello.chain, admission))
         self._arbiter.introduced(link, accept=verdict.accept)
 
     def handle_up(self, link: Link) -> None:

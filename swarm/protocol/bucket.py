@@ -12,12 +12,12 @@ class Bucket:
         self._level = 0.0
         self._since = now
 
-    def add(self, *, now: float) -> bool:
-        """One more, if there is room for it; returns whether that was too many."""
+    def add(self, amount: float = 1.0, *, now: float) -> bool:
+        """So much more, if there is room for it; returns whether that was too much."""
         self._leak(now)
-        if self._level + 1.0 > self._most:
+        if self._level + amount > self._most:
             return True
-        self._level += 1.0
+        self._level += amount
         return False
 
     def wait(self, *, now: float) -> float:

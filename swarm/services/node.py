@@ -34,6 +34,7 @@ from swarm.services.commands import cancel_job, export_job, tell_revocations
 from swarm.services.context import Buffer, Context, Service
 from swarm.services.coordinator import Coordinator
 from swarm.services.entrance import Entrance, EntranceConfig
+from swarm.services.gossip import Gossip
 from swarm.services.job_blocks import JobBlocks
 from swarm.services.jobs import Jobs
 from swarm.services.members import Members, Met, load_members, save_members
@@ -166,7 +167,9 @@ class Node(Handlers):
         self.revoked = Revoked(self, self.pool.reception, config.folder, set_epoch=self.entrance.set_epoch)
         self.revoked.on_news.append(self.jobs.drop_revoked)
         referrals = Referrals(self, limit=config.links, referred=self.entrance.referred)
-        self._services: tuple[Service, ...] = (self.revoked, referrals, self.jobs, coordinator, *made)
+        self.gossip = Gossip(self, self.pool, revoked=self.revoked, on_use=self._save_uses)
+        first = (self.revoked, referrals, self.gossip, self.jobs, coordinator)
+        self._services: tuple[Service, ...] = (*first, *made)
 
     def _store(self) -> Blocks:
         return BlockStore(self.config.folder / BLOCKS_FOLDER, self.config.disk)
@@ -181,6 +184,7 @@ class Node(Handlers):
             renewal = keep_renewed(self.pool, self.config.folder, clock=self.clock)
             self.tasks.create_task(renewal, name="renewal")
             self.tasks.create_task(self.members.keep(self._keep_members), name="keep members")
+            self.tasks.create_task(self.gossip.run(), name="gossip")
             await self._join()
         except BaseException as error:
             cancelled = error if isinstance(error, asyncio.CancelledError) else None
@@ -205,6 +209,7 @@ class Node(Handlers):
         self._leaving = True
         try:
             self._archive.close()
+            self.gossip.say_goodbye()
             await self.pool.aclose(reason)
             await self._keep_members(self.members.all())
             await self.entrance.aclose()
@@ -317,7 +322,7 @@ class Node(Handlers):
         self.members.on_up(link)
         if self.identity.admission and link.accept.admission == self.identity.admission:
             save = partial(self.identity.save, self.config.folder)
-            self.tasks.create_task(self._keep("the admission is", save), name="save identity")
+            self.tasks.create_task(self._state.keep("the admission is", save), name="save identity")
         role = "" if link.hello.role == "peer" else f" ({link.hello.role})"
         self.story.tell(
             "linked", f"linked with peer {short(link.peer)}{role} at {link.address}", peer=link.peer
@@ -351,17 +356,21 @@ class Node(Handlers):
             answer = service.offer(link.peer, message, size)
         return super().on_offer(link, message, size) if answer is None else answer
 
-    def on_admitted(self, member: Member) -> None:
+    def on_admitted(self, member: Member, credentials: bytes) -> None:
         """A use of an invite was counted."""
+        self.gossip.count(credentials)
+        self._save_uses()
+
+    def _save_uses(self) -> None:
         save = partial(self._ledger.save, self.config.folder / USES_FILE)
-        self.tasks.create_task(self._keep("the uses of invites are", save), name="save uses")
+        self.tasks.create_task(self._state.keep("the uses of invites are", save), name="save uses")
 
     def on_banned(self, ban: Ban) -> None:
         """A peer broke the protocol once too often."""
         self.story.tell("refused", f"peer {short(ban.peer)} is banned: {ban.reason}", peer=ban.peer)
         bans = self.pool.reception.trust.bans(wall=self.clock.wall())
         save = partial(save_bans, self.config.folder, bans)
-        self.tasks.create_task(self._keep("the bans are", save), name="save bans")
+        self.tasks.create_task(self._state.keep("the bans are", save), name="save bans")
 
     def _dispatch(self, sender: PeerId, message: Message, payload: memoryview) -> None:
         """To the services. What a message of this node's own breaks is the fault of the job it is about."""
@@ -383,10 +392,7 @@ class Node(Handlers):
             link.charge(f"nobody here takes a {type(message).__name__}")
 
     async def _keep_members(self, met: tuple[Met, ...]) -> None:
-        await self._keep("the members met are", partial(save_members, self.config.folder, met))
-
-    async def _keep(self, what: str, write: Callable[[], None]) -> None:
-        await self._state.keep(what, write)
+        await self._state.keep("the members met are", partial(save_members, self.config.folder, met))
 
 
 async def _stop() -> None:

@@ -1,10 +1,12 @@
 """The status document of a node, put together from what its services know."""
 
 import math
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from swarm.ids import JobId, PeerId, StageIndex, short
+from swarm.protocol.gossip_store import Known
 from swarm.protocol.joining import Answer, Attempt
 from swarm.protocol.pipeline import PipelineStatistics
 from swarm.services.job import Job
@@ -90,7 +92,10 @@ def _members(node: "Node") -> tuple[MemberStatus, ...]:
         device=capabilities.device,
         memory=capabilities.memory,
         since=node.since,
+        known="self",
     )
+    heard = {known.peer: known for known in node.gossip.members() if known.peer != identity.peer}
+    met_ever = {met.peer for met in node.members.all()}
     others = (
         MemberStatus(
             id=met.peer,
@@ -103,10 +108,39 @@ def _members(node: "Node") -> tuple[MemberStatus, ...]:
             memory=met.memory,
             since=met.since,
             attempts=() if met.peer in node.links else _attempts(node, PeerId(met.peer)),
+            known="link" if met.peer in node.links else "gossip" if met.peer in heard else "met",
+            heard=heard[PeerId(met.peer)].record.signed if met.peer in heard else None,
         )
         for met in node.members.all()
     )
-    return (own, *others, *(_unreached(node, record) for record in node.entrance.unreached()))
+    unreached = {record.peer: record for record in node.entrance.unreached()}
+    told = (_heard(node, known, unreached) for peer, known in heard.items() if peer not in met_ever)
+    found = (
+        record
+        for peer, record in unreached.items()
+        if peer not in heard and peer not in met_ever and not node.gossip.outdates(record)
+    )
+    return (own, *others, *told, *(_unreached(node, record) for record in found))
+
+
+def _heard(node: "Node", known: Known, unreached: Container[PeerId]) -> MemberStatus:
+    """A member that this node has never been linked with."""
+    record = known.record
+    return MemberStatus(
+        id=known.peer,
+        role=record.role,
+        invite=known.member.invite,
+        label=known.member.label,
+        linked=False,
+        address=record.addresses[0] if record.addresses else "",
+        device=record.capabilities.device,
+        memory=record.capabilities.memory,
+        since=record.signed,
+        attempts=_attempts(node, known.peer),
+        waiting="for a relay" if known.peer in unreached else "",
+        known="gossip",
+        heard=record.signed,
+    )
 
 
 def _unreached(node: "Node", record: PeerRecord) -> MemberStatus:
@@ -123,6 +157,7 @@ def _unreached(node: "Node", record: PeerRecord) -> MemberStatus:
         since=record.sequence / 1000,
         attempts=_attempts(node, record.peer),
         waiting="for a relay",
+        known="dht",
     )
 
 

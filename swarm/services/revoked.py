@@ -66,6 +66,8 @@ class Revoked(Service):
         self._path = folder / REVOCATIONS_FILE
         self._set_epoch = set_epoch
         self._changed = asyncio.Event()
+        self._told: dict[PeerId, bytes] = {}
+        """By digest, what was told over each link."""
         self.on_news: list[Callable[[], None]] = []
 
     def on_up(self, peer: PeerId) -> None:
@@ -73,7 +75,24 @@ class Revoked(Service):
         link = self._context.links[peer]
         news = self._reception.news_for(link.hello, link.member)
         if news is not None:
+            self._told[peer] = self._reception.revocations.digest
             link.post(news)
+
+    def on_down(self, peer: PeerId, reason: str) -> None:
+        """A link has ended."""
+        del reason
+        self._told.pop(peer, None)
+
+    def compare(self, peer: PeerId, digest: bytes) -> None:
+        """``peer`` knows revocations with this ``digest``: tell it ours, where they may be news to it."""
+        known = self._reception.revocations
+        if known.lists and known.digest not in {digest, self._told.get(peer)}:
+            self._tell(peer)
+
+    def _tell(self, peer: PeerId) -> None:
+        link = self._context.links[peer]
+        self._told[peer] = self._reception.revocations.digest
+        link.post(self._reception.news(link.hello, link.member))
 
     def handle(self, sender: PeerId, message: Message, payload: memoryview) -> bool:
         """Take what another member knows; raises RemoteProtocolError where it does not hold."""
@@ -104,7 +123,7 @@ class Revoked(Service):
                 link.post(RevocationNews(lists=known.lists, epoch_key=b""))
                 link.feed(Close(CloseCode.REVOKED, known.sentence(link.member)))
             elif peer != source:
-                link.post(self._reception.news(link.hello, link.member))
+                self._tell(peer)
         self._changed.set()
         for listener in self.on_news:
             listener()

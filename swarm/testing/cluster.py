@@ -149,6 +149,7 @@ class Cluster:
         """Let ``node`` join; raises what keeps it from that."""
         node.story.listeners.append(lambda _: self._moved.set())
         node.jobs.on_change.append(lambda _: self._moved.set())
+        node.gossip.on_change.append(self._moved.set)
         stack = AsyncExitStack()
         await stack.enter_async_context(node)
         self._nodes[node] = stack

@@ -35,6 +35,8 @@ class MemoryDatagrams:
         """Every datagram that was sent: from, to, bytes; whether or not it arrived. Only if ``remember``."""
         self.unplugged: set[str] = set()
         """Hosts that neither send nor receive."""
+        self.severed: set[frozenset[str]] = set()
+        """Pairs of hosts that do not reach each other."""
         self._random = random.Random(seed)  # noqa: S311 - faults are to be repeatable
         self._open: dict[Address, MemoryEndpoint] = {}
 
@@ -56,6 +58,8 @@ class MemoryDatagrams:
         """Carry one datagram, or lose it; also for tests that play a sender without an endpoint."""
         if self._remember:
             self.sent.append((source, destination, data))
+        if frozenset({source.host, destination.host}) in self.severed:
+            return
         if self.unplugged & {source.host, destination.host} or self._random.random() < self.loss:
             return
         loop = asyncio.get_running_loop()

@@ -59,7 +59,7 @@ class Recorder(Handlers):
         """A payload begins."""
         return self.unwanted
 
-    def on_admitted(self, member: Member) -> None:
+    def on_admitted(self, member: Member, credentials: bytes) -> None:
         """Somebody was let in."""
         self.admitted.append(member)
 

@@ -86,3 +86,22 @@ MAX_LINKS: Final = 256
 MAX_GRAPH_BYTES: Final = 8 * MIB
 """Bytes of one OP-DAG once decompressed: an operator takes about 150, so this is 50,000 of them. Decoded it
 may take twenty-five times as much memory, which a job must not be able to ask of everybody."""
+
+MAX_MEMBER_RECORD_BYTES: Final = 4 * KIB
+"""Bytes of one member record: eight long addresses and the capabilities. Ours have about 350."""
+
+MAX_CREDENTIALS_BYTES: Final = 9 * KIB
+"""Bytes of two certificates and an admission at their limits. Ours have about 2,000."""
+
+MAX_GOSSIP_BITS: Final = 10
+MAX_GOSSIP_BUCKETS: Final = 2**MAX_GOSSIP_BITS
+"""Buckets of a digest: a few members in each, at the number that a node remembers."""
+
+MAX_GOSSIP_SUMMARY: Final = 8192
+"""Records, and credentials, that one summary may name: twice what a node remembers."""
+
+MAX_GOSSIP_REQUEST: Final = 64
+"""Records, and credentials, that one request may ask for: as many as an answer has room for."""
+
+MAX_GOSSIP_ANSWER: Final = 16 * KIB
+"""Bytes of an answer, but for the first piece in it: what takes a receiver some ten milliseconds to check."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from swarm.wire.coding import Coding, Section
-from swarm.wire.messages import blocks, coordination, hello, jobs, pipeline
+from swarm.wire.messages import blocks, coordination, gossip, hello, jobs, pipeline
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.registry import MESSAGES, decode_message, encode_message
 from swarm.wire.records.blobs import Blob, TensorBlob
@@ -95,6 +95,11 @@ SAMPLES: list[Message] = [
     blocks.BlockRequest(request=9, digest=JOB),
     blocks.BlockReply(request=9),
     blocks.BlockMissing(request=10),
+    gossip.GossipDigest(buckets=bytes(range(16)), revocations=bytes(range(32))),
+    gossip.GossipSummary(records=bytes(range(28)), credentials=bytes(range(40)), bits=1, asking=(0, 1)),
+    gossip.GossipRequest(records=bytes(range(20)), credentials=bytes(range(20, 40))),
+    gossip.GossipAnswer(records=(b"record",), credentials=(b"credentials", b"others")),
+    gossip.GossipDeparture(record=b"record"),
 ]
 
 

@@ -15,6 +15,8 @@ from swarm.wire.messages.jobs import JobState
 
 EventKind = Literal["joined", "linked", "left", "job", "plan", "training", "refused", "revoked", "trouble"]
 
+KnownBy = Literal["self", "link", "gossip", "met", "dht"]
+
 
 class PeerStatus(Struct, frozen=True, kw_only=True):
     """The node that answers."""
@@ -66,11 +68,15 @@ class MemberStatus(Struct, frozen=True, kw_only=True):
     device: str
     memory: int
     since: float
-    """When this node first met it."""
+    """When this node first met it; of one that it has not met, as ``heard``."""
     attempts: tuple[AttemptStatus, ...] = ()
     """How it was called last where there is no link to it, the latest at the end."""
     waiting: str = ""
     """``for a relay`` where it is in the swarm and neither of the two can call the other; else empty."""
+    known: KnownBy = "met"
+    """By a link that is up, else by gossip, else since it was met once, or by what it has in the DHT only."""
+    heard: float | None = None
+    """When it signed what is known of it by gossip; null without that."""
 
 
 class GroupStatus(Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ import msgspec
 
 from swarm.errors import LocalError, RemoteProtocolError
 from swarm.wire.limits import MAX_MESSAGE_BYTES
-from swarm.wire.messages import blocks, coordination, hello, jobs, pipeline
+from swarm.wire.messages import blocks, coordination, gossip, hello, jobs, pipeline
 from swarm.wire.messages.base import Message
 
 MESSAGES: Final[dict[int, type[Message]]] = {
@@ -39,6 +39,11 @@ MESSAGES: Final[dict[int, type[Message]]] = {
         blocks.BlockRequest,
         blocks.BlockReply,
         blocks.BlockMissing,
+        gossip.GossipDigest,
+        gossip.GossipSummary,
+        gossip.GossipRequest,
+        gossip.GossipAnswer,
+        gossip.GossipDeparture,
     )
 }
 

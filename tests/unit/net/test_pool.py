@@ -538,8 +538,8 @@ class Complainer(Recorder):
         self._complain_in("on_offer")
         return super().on_offer(link, message, size)
 
-    def on_admitted(self, member: Member) -> None:
-        super().on_admitted(member)
+    def on_admitted(self, member: Member, credentials: bytes) -> None:
+        super().on_admitted(member, credentials)
         self._complain_in("on_admitted")
 
 
