@@ -83,6 +83,14 @@ class Call:
                 return argument.value
         return ""
 
+    def number(self, position: int) -> float:
+        """The number at a position of the arguments; 0 where there is none."""
+        if position < len(self.operator.args):
+            argument = self.operator.args[position]
+            if isinstance(argument, Scalar) and isinstance(argument.value, int):
+                return saturated(float(argument.value))
+        return 0.0
+
     def listed(self, position: int) -> tuple[TensorSpec, ...]:
         """The tensors of a list at a position of the arguments."""
         if position >= len(self.operator.args):

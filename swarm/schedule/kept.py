@@ -42,8 +42,12 @@ _INDICES: Final = names("""
 """)
 """They keep what is no floating-point number: indices, masks, conditions."""
 
-_GATES: Final = 8
-"""Tensors of the size of its output that a recurrent operator keeps: four gates, cell and hidden states."""
+_RECURRENT: Final = {"lstm": 17.0, "gru": 8.5, "rnn_tanh": 2.5, "rnn_relu": 2.5}
+"""Tensors of the size of its output that each layer of a recurrent operator keeps, its output among them:
+gates and states, as torch's kernels for the CPU have them."""
+
+_LAYERS_POSITION: Final = 4
+"""Of the number of layers among a recurrent operator's arguments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,9 +101,14 @@ def _hidden(call: Call) -> float:
         case "scaled_dot_product_attention":
             return _probabilities(call)
         case "lstm" | "gru" | "rnn_tanh" | "rnn_relu":
-            return _GATES * made
+            return recurrent_layers(call) * _RECURRENT[call.name] * made - made
         case _:
             return 0.0
+
+
+def recurrent_layers(call: Call) -> float:
+    """Layers of a recurrent operator."""
+    return max(call.number(_LAYERS_POSITION), 1.0)
 
 
 def _probabilities(call: Call) -> float:

@@ -7,13 +7,16 @@ Counted, for operators ``first`` up to but without ``last`` and ``depth`` micro-
 - for each trained parameter a gradient accumulator for each operator that uses it (decision D5), at its owner
   for every operator wherever it is, since the owner sums them; at the owner also the optimizer's state;
 - ``depth`` times what backward needs of one micro-batch: what autograd keeps, and every boundary tensor;
-- boundary tensors on their way, and gradients coming back: one micro-batch's of each;
-- the largest operator's inputs and outputs twice, for values and gradients that live shortly.
+- the bytes of one micro-batch's boundary tensors while they come in or go out;
+- the worst moment: values, gradients and scratch that live shortly (``swarm.schedule.peaks``), in a backward,
+  where what later operators kept is gone, in a forward, where the last gradients are on their way back, or at
+  the step boundary.
 
 Not counted: the torch library and its caches, the datasets' blocks, and what the device itself reserves.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -25,6 +28,7 @@ from swarm.graph.routing import sourceless
 from swarm.ids import OperatorIndex, ValueId
 from swarm.schedule.calls import MOST, Call, aliases, saturated
 from swarm.schedule.cost import GraphCosts
+from swarm.schedule.peaks import Lives, Moments
 from swarm.schedule.spans import Sizes, SpanBuilder, Spans
 from swarm.wire.records.manifest import Optimizer
 
@@ -40,10 +44,17 @@ def optimizer_copies(optimizer: Optimizer) -> int:
 class MemoryRows:
     """Bytes of all stages that start at one position, by the position where they end."""
 
-    fixed: Sizes
-    """Whatever the depth."""
+    standing: Sizes
+    """At all times."""
+    moment: Sizes
+    """At the worst moment, beyond what stands and what is held."""
     held: Sizes
     """For each micro-batch in flight."""
+
+    @property
+    def fixed(self) -> Sizes:
+        """Whatever the depth."""
+        return self.standing + self.moment
 
 
 class MemoryModel:
@@ -52,14 +63,26 @@ class MemoryModel:
     def __init__(self, graph: Graph, costs: GraphCosts, optimizer: Optimizer) -> None:
         facts = _Facts.of(graph)
         self._fixed = _fixed(graph, facts, optimizer_copies(optimizer))
-        self._held = _held(graph, facts, costs)
-        self._work = np.asarray([_work(Call(graph, operator)) for operator in graph.operators])
+        savers = _savers(facts, costs)
+        ends = _last_uses(facts)
+        self._saved = _saved(graph, facts, costs, savers)
+        self._returned = _returned(graph, facts)
+        self._sent = _sent(graph, facts, savers, ends)
+        lives = Lives(roots=facts.roots, made=facts.made, ends=ends, kept=frozenset(savers))
+        self._moments = Moments(graph, lives, optimizer)
 
     def rows(self, first: int) -> MemoryRows:
         """All stages that start with operator ``first``; entries up to ``first`` mean nothing."""
-        work = np.zeros(len(self._work) + 1)
-        work[first + 1 :] = np.maximum.accumulate(self._work[first:])
-        return MemoryRows(fixed=self._fixed.row(first) + work, held=self._held.row(first))
+        saved, sent = self._saved.row(first), self._sent.row(first)
+        held, add = saved + sent, self._moments
+        worst = np.zeros_like(held)
+        later = slice(first + 1, None)
+        forward = np.maximum.accumulate(held[later] + add.forward(first))
+        forward += self._returned.row(first)[later]
+        backward = np.maximum.accumulate(saved[later] + add.backward(first) - add.fresh[first:-1])
+        boundary = np.maximum.accumulate(add.boundary[first:])
+        worst[later] = np.maximum.reduce([forward, backward + add.fresh[later] + sent[later], boundary])
+        return MemoryRows(standing=self._fixed.row(first), moment=np.maximum(worst - held, 0.0), held=held)
 
     def stage_bytes(self, first: int, last: int, depth: int) -> int:
         """Bytes that the stage of operators ``first`` up to but without ``last`` needs."""
@@ -125,8 +148,8 @@ def _fixed(graph: Graph, facts: _Facts, copies: int) -> Spans:
                 spans.across(use, uses[0], size)
     for value, maker in facts.made.items():
         if maker >= 0:
-            size = sent_bytes(graph.values[value].spec) * (2 if graph.values[value].differentiable else 1)
-            _count_hops(spans, _pairs(maker, facts.readers.get(value, ())), saturated(size))
+            size = saturated(sent_bytes(graph.values[value].spec))
+            _count_hops(spans, _pairs(maker, facts.readers.get(value, ())), size)
     return spans.finish()
 
 
@@ -141,26 +164,48 @@ def _count_hops(spans: SpanBuilder, pairs: list[tuple[int, int]], size: float) -
         spans.inside(at, before, -size)
 
 
-def _held(graph: Graph, facts: _Facts, costs: GraphCosts) -> Spans:
-    """What one micro-batch in flight holds: see the module."""
+def _returned(graph: Graph, facts: _Facts) -> Spans:
+    """Gradients of what came from other stages, on their way back while the next micro-batch comes in."""
     spans = SpanBuilder(len(graph.operators))
+    for value, maker in facts.made.items():
+        if maker >= 0 and graph.values[value].differentiable:
+            for at, before in _pairs(maker, facts.readers.get(value, ())):
+                spans.across(at, before, _bytes(graph, value))
+    return spans.finish()
+
+
+def _savers(facts: _Facts, costs: GraphCosts) -> dict[ValueId, list[int]]:
+    """For each memory the operators that keep it for their backward, in order."""
     savers: dict[ValueId, list[int]] = {}
     for index, kept in enumerate(costs.kept):
-        spans.always(index, kept.hidden)
         for value in kept.values:
             savers.setdefault(facts.roots.get(value, value), []).append(index)
-    ends = _last_uses(facts)
+    return savers
+
+
+def _saved(graph: Graph, facts: _Facts, costs: GraphCosts, savers: Mapping[ValueId, list[int]]) -> Spans:
+    """What autograd keeps of one micro-batch, and what came for it from other stages."""
+    spans = SpanBuilder(len(graph.operators))
+    for index, kept in enumerate(costs.kept):
+        spans.always(index, kept.hidden)
     for value, maker in facts.made.items():
         size, root = _bytes(graph, value), facts.roots.get(value, value)
-        differentiable = graph.values[value].differentiable
-        if differentiable or root in savers:
+        if graph.values[value].differentiable or root in savers:
             for at, before in _pairs(maker, facts.readers.get(value, ())):
                 spans.across(at, before, size)  # it comes from another stage
-        if maker < 0 or value != root:
-            continue
-        if value in savers:
+        if maker >= 0 and value in savers and value == root:
             spans.inside(min(savers[value]), maker, size)  # made and kept here
-        if differentiable:  # made here and sent on, itself or as a view, unless it is kept anyway
+    return spans.finish()
+
+
+def _sent(
+    graph: Graph, facts: _Facts, savers: Mapping[ValueId, list[int]], ends: Mapping[ValueId, int]
+) -> Spans:
+    """What was made here and is sent on, itself or as a view, unless it is kept anyway."""
+    spans = SpanBuilder(len(graph.operators))
+    for value, maker in facts.made.items():
+        if maker >= 0 and facts.roots.get(value, value) == value and graph.values[value].differentiable:
+            size = _bytes(graph, value)
             spans.always(maker, size)
             spans.inside(max(maker, min([ends[value], *savers.get(value, ())])), maker, -size)
     return spans.finish()
@@ -184,7 +229,3 @@ def _pairs(maker: int, readers: tuple[OperatorIndex, ...]) -> list[tuple[int, in
 
 def _bytes(graph: Graph, value: ValueId) -> float:
     return min(float(graph.values[value].spec.nbytes), MOST)
-
-
-def _work(call: Call) -> float:
-    return 2.0 * sum(_bytes(call.graph, value) for value in (*call.inputs, *call.outputs))

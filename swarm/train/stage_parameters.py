@@ -20,7 +20,7 @@ from swarm.train.tensors import laid_out
 from swarm.wire.messages.pipeline import Square
 from swarm.wire.records.manifest import Optimizer
 
-_CHUNK = 2**20
+_CHUNK = 2**16
 """Elements whose squares are summed at a time, so that float64 copies stay small."""
 
 Use = tuple[ValueId, OperatorIndex]
