@@ -140,7 +140,7 @@ class _Quiet(Handlers):
 
     def on_admitted(self, member: Member, credentials: bytes) -> None:
         """Nothing to do."""
-        del member
+        del member, credentials
 
 
 @contextlib.contextmanager

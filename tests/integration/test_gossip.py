@@ -116,3 +116,25 @@ def test_who_dies_without_a_word_is_forgotten_when_its_record_expires(tmp_path: 
         await world.until(lambda: known(a) == everybody((a, b, c)), seconds=600)
 
     play(tmp_path, scene)
+
+
+def test_halves_that_began_apart_are_one_swarm_once_they_reach_each_other(tmp_path: Path) -> None:
+    async def scene(world: World) -> None:
+        hosts = [f"10.0.0.{number}" for number in range(1, 5)]
+        for one, other in itertools.product(hosts[:2], hosts[2:]):
+            world.streams.severed.add(frozenset({one, other}))
+            world.datagrams.severed.add(frozenset({one, other}))
+        left = [await world.add_bootstrap(), await world.add()]
+        right = [await world.add_bootstrap(), await world.add()]
+        for half in (left, right):
+            await world.until(lambda half=half: all(known(node) == everybody(half) for node in half))
+        assert world.authority.revoke(peers=["q" * 32], invites=[], now=world.clock.wall())
+        issued = world.authority.revocations
+        right[1].revoked.learn(issued.lists, issued.epoch_key)
+
+        world.heal()
+        nodes = left + right
+        await world.until(lambda: all(known(node) == everybody(nodes) for node in nodes), seconds=900)
+        await world.until(lambda: all(node.revocations.number == 1 for node in nodes), seconds=60)
+
+    play(tmp_path, scene)
