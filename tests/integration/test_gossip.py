@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 
 from swarm.clock import wall
+from swarm.ids import PeerId
 from swarm.net.memory import MemoryNetwork
 from swarm.services.networks import Networks
 from swarm.services.node import Node
@@ -126,9 +127,9 @@ def test_halves_that_began_apart_are_one_swarm_once_they_reach_each_other(tmp_pa
             world.datagrams.severed.add(frozenset({one, other}))
         left = [await world.add_bootstrap(), await world.add()]
         right = [await world.add_bootstrap(), await world.add()]
-        for half in (left, right):
-            await world.until(lambda half=half: all(known(node) == everybody(half) for node in half))
-        assert world.authority.revoke(peers=["q" * 32], invites=[], now=world.clock.wall())
+        await world.until(lambda: all(known(node) == everybody(left) for node in left))
+        await world.until(lambda: all(known(node) == everybody(right) for node in right))
+        assert world.authority.revoke(peers=[PeerId("q" * 32)], invites=[], now=world.clock.wall())
         issued = world.authority.revocations
         right[1].revoked.learn(issued.lists, issued.epoch_key)
 
