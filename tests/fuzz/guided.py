@@ -34,6 +34,7 @@ MODULES = {
     "revocation_lists": "guided_identity",
     "datagrams": "guided_dht",
     "tensors": "guided_tensors",
+    "coded_tensors": "guided_tensors",
     "status_requests": "guided_status",
 }
 """Targets, and where they are."""

@@ -48,10 +48,15 @@ def parse_frames(data: bytes) -> None:
         session.check()
 
 
+def number_of(first: int) -> int:
+    """The number of the message in an input with this first byte; any, where no message has that one."""
+    return first if first in MESSAGES else NUMBERS[first % len(NUMBERS)]
+
+
 def parse_message(data: bytes) -> None:
     """The first byte chooses the number; what is read is written and read again as the same."""
     if data:
-        number = NUMBERS[data[0] % len(NUMBERS)]
+        number = number_of(data[0])
         with refusing(RemoteProtocolError):
             message = decode_message(number, data[1:])
             assert decode_message(number, encode_message(message)) == message

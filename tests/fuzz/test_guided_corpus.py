@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from guided import MODULES, target_of
 from guided_mutation import mutated
 from guided_target import CORPUS, stored
+from guided_wire import number_of
 
 MUTANTS = 200
 
@@ -40,7 +41,7 @@ def test_every_target_has_a_corpus_and_every_corpus_a_target() -> None:
 def test_the_corpus_has_a_good_message_of_every_number() -> None:
     good = set()
     for data in stored("messages"):
-        number = sorted(MESSAGES)[data[0] % len(MESSAGES)]
+        number = number_of(data[0])
         try:
             decode_message(number, data[1:])
         except RemoteProtocolError:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.codec import CodecOptions
+from benchmarks.codec import measure as measure_codecs
 from benchmarks.dhts.contest import Outcome
 from benchmarks.discovery import DiscoveryOptions, percentile
 from benchmarks.discovery import measure as measure_discovery
@@ -52,6 +54,14 @@ def test_a_soak_is_judged_by_the_most_after_its_first_tenth() -> None:
     rows = {row.what: row for row in grown.rows("links")}
     assert (rows["descriptors, links"].first, rows["descriptors, links"].second) == (6, 9)
     assert [what for what, row in rows.items() if row.missed] == ["descriptors, links"]
+
+
+def test_codecs_are_measured_on_noise_and_on_what_models_send() -> None:
+    table = measure_codecs(CodecOptions(elements=2**20, repetitions=1))
+    rows = {row.what: row for row in table.rows}
+    assert all(1 <= row.ratio < 1.2 for row in table.rows if row.unit == "bits")
+    assert rows["topk:10%:8, gradient of gpt"].first < rows["topk:10%:8, activation of gpt"].first
+    assert rows["int4, activation of resnet"].ratio < rows["int8, activation of gpt"].ratio < 0.3
 
 
 SHORT = LinkOptions(repetitions=1, megabytes=9, hivemind=False)
