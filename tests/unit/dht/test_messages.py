@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from swarm.dht.limits import MAX_KNOWN, MAX_PAGE_RECORDS, K
@@ -101,6 +101,7 @@ def test_any_bytes_decode_or_raise_the_documented_error(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("datagram", LARGEST)
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_damaged_datagrams_decode_or_raise_the_documented_error(
     datagram: Datagram, data: st.DataObject
