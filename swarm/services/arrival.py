@@ -66,6 +66,7 @@ class Arrival:
         self._revoked = revoked
         self._role = role
         self._locate = locate
+        self._wants: Callable[[PeerId], bool] = lambda _: True
         self._joining = Joining(pool, discovery, role=role, clock=context.clock)
         self._redialing = Redialing(pool, clock=context.clock, tasks=context.tasks)
         self._calling: Calling | None = None
@@ -96,14 +97,19 @@ class Arrival:
             record for record in self._joining.unreached if record.peer not in links and not met(record.peer)
         )
 
-    async def join(self, remembered: Sequence[str], neighbourhood: Neighbourhood | None) -> None:
-        """Join the swarm, then look out for other peers; ``remembered`` are addresses to try.
+    async def join(
+        self,
+        remembered: Sequence[str],
+        neighbourhood: Neighbourhood | None,
+        wants: Callable[[PeerId], bool],
+    ) -> None:
+        """Join the swarm, then look out for peers that it ``wants``; ``remembered`` are addresses to try.
 
         Raises FailureError or RemoteRefusalError, in one line, where that is not possible. A node that stays
         raises only the latter: it says what is wrong, and goes on trying. A bootstrap node that reaches
         nobody has begun the swarm.
         """
-        pool, tasks = self._pool, self._context.tasks
+        pool, tasks, self._wants = self._pool, self._context.tasks, wants
         pool.addresses = self._locate(())
         listens = NEIGHBOUR_SECONDS if neighbourhood is not None else 0.0
         calling = self._calling = Calling(pool, clock=self._context.clock, tasks=tasks, listens=listens)
@@ -196,7 +202,9 @@ class Arrival:
 
     def _wanted(self, peer: PeerId) -> bool:
         full = self._full.get(peer, 0.0) > self._context.clock.elapsed()
-        return peer != self._pool.identity.peer and peer not in self._pool.links and not full
+        if full or peer == self._pool.identity.peer or peer in self._pool.links:
+            return False
+        return self._wants(peer)
 
 
 def _places(link: Link) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """How a node gets into its swarm: its ports, its addresses, the epoch key, joining (decisions D1, D2)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -58,6 +58,8 @@ class Entrance:
         self._neighbourhood = neighbourhood
         self._discovery: Discovery | None = None
         self._arrival: Arrival | None = None
+        self.wants: Callable[[PeerId], bool] = lambda _: True
+        """Whether a peer that is found is to be called, if it is not linked."""
         self._started = clock.wall()
 
     @property
@@ -135,7 +137,7 @@ class Entrance:
             role=self._config.role,
             locate=self._addresses,
         )
-        await self._arrival.join(remembered, self._neighbourhood)
+        await self._arrival.join(remembered, self._neighbourhood, self.wants)
 
     def referred(self, peer: PeerId, addresses: Sequence[str]) -> None:
         """``peer`` has no room for this node, and says who may."""

@@ -76,6 +76,10 @@ class Gossip(Service):
         """Everybody in the swarm, this peer too, as far as is known here."""
         return self._machine.members(now=self._context.clock.wall())
 
+    def knows(self, peer: PeerId) -> bool:
+        """Whether a record of ``peer`` is here, and be it that it has departed."""
+        return self._machine.store.get(member_key(peer)) is not None
+
     def outdates(self, record: PeerRecord) -> bool:
         """Whether what the DHT has of a peer is from before it departed, or too old to mean anything."""
         known = self._machine.store.get(member_key(record.peer))

@@ -38,6 +38,7 @@ from swarm.services.gossip import Gossip
 from swarm.services.job_blocks import JobBlocks
 from swarm.services.jobs import Jobs
 from swarm.services.members import Members, Met, load_members, save_members
+from swarm.services.neighbours import Neighbours
 from swarm.services.networks import Networks
 from swarm.services.node_status import HeldStage, describe_node
 from swarm.services.referrals import VISITORS, Referrals
@@ -166,10 +167,10 @@ class Node(Handlers):
         )
         self.revoked = Revoked(self, self.pool.reception, config.folder, set_epoch=self.entrance.set_epoch)
         self.revoked.on_news.append(self.jobs.drop_revoked)
-        referrals = Referrals(self, limit=config.links, referred=self.entrance.referred)
+        room = Referrals(self, limit=config.links, referred=self.entrance.referred)
         self.gossip = Gossip(self, self.pool, revoked=self.revoked, on_use=self._save_uses)
-        first = (self.revoked, referrals, self.gossip, self.jobs, coordinator)
-        self._services: tuple[Service, ...] = (*first, *made)
+        self.entrance.wants = Neighbours(self, self.gossip, self.jobs).wants
+        self._services: tuple[Service, ...] = (self.revoked, room, self.gossip, self.jobs, coordinator, *made)
 
     def _store(self) -> Blocks:
         return BlockStore(self.config.folder / BLOCKS_FOLDER, self.config.disk)
