@@ -10,6 +10,7 @@ import sys
 import textwrap
 import tracemalloc
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ import torch
 from blockbuster import blockbuster_ctx
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
-from swarm.compress.lossless import Lossless
 
 from swarm import clock as system
 from swarm.clock import SystemClock
+from swarm.compress.codec import Place
+from swarm.compress.ladder import plainly, put_together
 from swarm.errors import FailureError, MisuseError, RemoteRefusalError
 from swarm.identity.authority import Authority
 from swarm.identity.keys import PrivateKey
@@ -141,11 +143,12 @@ def test_tensors_cross_without_a_copy_of_ours(world: World, run: Run, elements: 
             link = await bob.dial([address(alice)])
             tracemalloc.start()
             try:
-                encoded = Lossless().encode(tensor, seed=0)
+                encoded = plainly(tensor)
                 sending = link.post(BlockReply(request=1), encoded.payload)
                 await sending.wait()
                 await keeper.until(lambda _: bool(keeper.payloads))
-                decoded = Lossless().decode(encoded.header, keeper.payloads[0], device=torch.device("cpu"))
+                arrived = replace(encoded, payload=keeper.payloads[0])
+                decoded = put_together(arrived, Place(device=torch.device("cpu"))).tensor
                 _, peak = tracemalloc.get_traced_memory()
             finally:
                 tracemalloc.stop()
