@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.bootstrap import BootstrapBenchmarkOptions, table_of
+from benchmarks.bootstrap import measure as measure_bootstrap
 from benchmarks.codec import CodecOptions
 from benchmarks.codec import measure as measure_codecs
 from benchmarks.dhts.contest import Outcome
@@ -112,3 +114,13 @@ def test_a_percentile_is_one_of_the_times() -> None:
     outcomes = [Outcome(seconds=float(second), good=True) for second in range(1, 21)]
     assert [percentile(outcomes, share) for share in (0.5, 0.95, 1.0)] == [10, 19, 20]
     assert percentile(outcomes[:1], 0.5) == 1
+
+
+async def test_a_bootstrap_nodes_memory_is_measured_on_a_real_one(tmp_path: Path) -> None:
+    options = BootstrapBenchmarkOptions(known=12, links=3, further=2, callers=4)
+    found = await measure_bootstrap(tmp_path, options)
+    assert 0 < found.idle <= found.known
+    assert len(found.visited) == 2
+    table = table_of(found, options)
+    assert [row.target is not None for row in table.rows] == [True] * 3
+    assert table.rows[0].ratio == found.linked / 1e6
