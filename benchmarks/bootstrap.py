@@ -1,7 +1,8 @@
 """What a bootstrap node costs at rest: memory with many known peers and links, and over callers without end.
 
 The node is ``python -m bootstrap`` in a process of its own, as it is where no tools for development are
-installed: typer loads pydantic, some 8 MB, where one of them has brought it. Its peers are pools of this one, on loopback.
+installed: typer loads pydantic, some 8 MB, where one of them has brought it. Its peers are pools of this
+process, on loopback.
 """
 
 import asyncio
