@@ -1,8 +1,6 @@
 """What a bootstrap node costs at rest: memory with many known peers and links, and over callers without end.
 
-The node is ``python -m bootstrap`` in a process of its own, as it is where no tools for development are
-installed: typer loads pydantic, some 8 MB, where one of them has brought it. Its peers are pools of this
-process, on loopback.
+The node is ``python -m bootstrap`` in a process of its own; its peers are pools of this one, on loopback.
 """
 
 import asyncio
@@ -41,7 +39,6 @@ from swarm.wire.messages.base import Message
 MB: Final = 1_000_000
 KB: Final = 1000
 LOOPBACK: Final = "127.0.0.1"
-PROGRAM: Final = "import sys; sys.modules['pydantic'] = None; from bootstrap.main import main; main()"
 CALLERS_AT_ONCE: Final = 8
 
 MEMORY_TARGET: Final = Target(most=80.0)
@@ -150,7 +147,7 @@ class _Quiet(Handlers):
 def _bootstrap(folder: Path, invite: Invite) -> Iterator["subprocess.Popen[str]"]:
     words = ["--invite", invite.encode(), "--home", str(folder), "--listen", f"{LOOPBACK}:0", "--json"]
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *words],
+        [sys.executable, "-m", "bootstrap", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -234,7 +231,6 @@ def table_of(found: Found, options: BootstrapBenchmarkOptions) -> Table:
         versions=Versions.here("uvloop", "cryptography"),
         remarks=[
             f"{found.known / MB:.1f} MB with those known that left again, before any link stays",
-            "without pydantic, which only tools for development bring",
             "peers that stay have a record in the node's DHT",
         ],
     )
