@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 import torch
 from msgspec import Struct
@@ -21,7 +21,7 @@ from swarm.train.optimizer import SGD, Adam, AdamW, Optimizer
 from swarm.train.samples import Samples, field_names, first_samples, prepare_samples, sample_count
 from swarm.wire.codecs import parse_policy
 from swarm.wire.limits import MAX_MICRO_BATCHES, MAX_STEPS
-from swarm.wire.records.manifest import MAX_EXPORTERS
+from swarm.wire.records.manifest import MAX_EXPORTERS, Precision
 
 __all__ = ["CapturedJob", "TrainingJob", "capture_job", "load_job", "prepare_samples"]
 
@@ -58,6 +58,8 @@ class TrainingJob:
     """Decides the order of samples and what dropout drops."""
     name: str = ""
     """For people; the class of the model where it is empty."""
+    precision: Precision = "fp32"
+    """``bf16``: operators run as under ``torch.autocast``; weights and optimizer state stay as they are."""
     patience: float = 0.0
     """Seconds that the job waits for enough peers before it fails; 0 waits for ever."""
     export_to: Sequence[str] = ()
@@ -102,7 +104,14 @@ class TrainingJob:
                 f"the optimizer is of type {_kind(self.optimizer)}, and must be SGD(...), Adam(...) or "
                 "AdamW(...) of swarm.train.optimizer"
             )
+        if self.precision not in get_args(Precision):
+            raise MisuseError(f'precision is "fp32" or "bf16", and not {self.precision!r}')
         _check_name(self.name)
+
+    def autocast(self) -> torch.autocast:
+        """The context in which the model and its loss run."""
+        device = next((tensor.device.type for tensor in self.model.parameters()), "cpu")
+        return torch.autocast(device, dtype=torch.bfloat16, enabled=self.precision == "bf16")
 
 
 class CapturedJob(Struct, frozen=True, kw_only=True):
@@ -133,10 +142,11 @@ def capture_job(job: TrainingJob) -> CapturedJob:
     _check_held_out(job, fields)
     names = field_names(job.dataset)
     examples = fields if names is None else dict(zip(names, fields, strict=True))
-    train = capture(job.model, examples, loss=job.loss, mode="train")
+    with job.autocast():
+        train = capture(job.model, examples, loss=job.loss, mode="train")
+        evaluate = capture(job.model, examples, loss=job.loss, mode="evaluate")
     trained = [train.graph.values[parameter] for parameter in trained_uses(train.graph)]
     check_used(job.optimizer.groups, [(value.name, len(value.spec.shape)) for value in trained])
-    evaluate = capture(job.model, examples, loss=job.loss, mode="evaluate")
     return CapturedJob(
         train=train.graph,
         evaluate=evaluate.graph,

@@ -69,7 +69,8 @@ def train_eagerly(job: TrainingJob, samples: Sequence[Array], *, batches: Batche
         optimizer.zero_grad()
         for micro_batch in range(job.micro_batches):
             fields = _fields(module, samples, batches(step, micro_batch))
-            value, _ = loss_and_outputs(module, loss, fields, names)
+            with job.autocast():
+                value, _ = loss_and_outputs(module, loss, fields, names)
             (value / job.micro_batches).backward()
             total += value.item()
         if job.optimizer.clip_norm > 0:

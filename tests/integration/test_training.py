@@ -104,6 +104,17 @@ async def test_without_dropout_the_curve_is_pytorchs(peers: int, tmp_path: Path,
         assert run.job.held_out == pytest.approx(expected, rel=1e-6)
 
 
+async def test_a_swarm_under_autocast_has_the_bits_of_one_stage(tmp_path: Path, make_job: MakeJob) -> None:
+    job = make_job(precision="bf16")
+    job.model.dropout.p = 0.0  # type: ignore[union-attr]
+    prepared = prepare_job(job)
+    async with Cluster(tmp_path / "swarm", networks=memory_networks()) as cluster:
+        run = await train(cluster, prepared, 2)
+        assert run.job.manifest.precision == "bf16"
+        found = await verified(run, prepared, tmp_path / "weights.safetensors")
+        assert found.good, found
+
+
 async def test_a_boundary_gradient_of_zeros_fails_both_contracts(
     tmp_path: Path, make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """The first contract of D5: the eager reference is PyTorch by the book, and our executor agrees with it."""
 
 import copy
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from torch.nn import functional
 from swarm.data.sampler import held_out_batches, held_out_indices, indices
 from swarm.errors import MisuseError
 from swarm.graph.cut import legal_bounds, trained_uses
+from swarm.services.training.verify import TOLERANCE_BF16
 from swarm.train.job import CapturedJob, TrainingJob, capture_job, load_job, prepare_samples
 from swarm.train.lockstep import LockstepJob, LockstepRun, run_lockstep
 from swarm.train.optimizer import (
@@ -207,6 +209,19 @@ def test_frozen_parameters_keep_their_bits_and_get_no_gradient() -> None:
     assert frozen == {"frozen.weight", "frozen.bias"}
     assert all(torch.equal(tensors[key], job.model.state_dict()[key]) for key in frozen)
     assert not frozen & {captured.train.values[value].name for value in trained_uses(captured.train)}
+
+
+def test_under_autocast_weights_stay_whole_and_the_curve_is_pytorchs_within_what_bfloat16_resolves() -> None:
+    job = dataclasses.replace(example_job("gpt"), precision="bf16")
+    eager, captured = eagerly(job), capture_job(job)
+    assert {"bfloat16", "float32"} <= {value.spec.dtype for value in captured.train.values}
+    ours, apart = (in_stages(captured, job, stages) for stages in (1, 3))
+    assert list(ours.losses) == pytest.approx(list(eager.losses), rel=TOLERANCE_BF16)
+    assert list(ours.losses) != list(eagerly(example_job("gpt")).losses)
+    assert (apart.losses, apart.held_out) == (ours.losses, ours.held_out)
+    assert all(torch.equal(tensor, apart.tensors[name]) for name, tensor in ours.tensors.items())
+    trained = [captured.train.values[v].name for v in trained_uses(captured.train)]
+    assert {ours.tensors[name].dtype for name in trained} == {torch.float32}
 
 
 def test_a_group_without_a_parameter_is_refused_when_the_job_is_captured() -> None:

@@ -33,6 +33,7 @@ SAMPLES = {
     "manifest, groups and frozen": GROUPED,
     "manifest, weights for one peer": replace(FIRST, export_to=("e" * 32,)),
     "manifest, compressed": COMPRESSED,
+    "manifest, bf16": replace(FIRST, precision="bf16"),
 }
 
 

@@ -147,6 +147,7 @@ class Author(Service):
             council=(coordinator,),
             patience=patience,
             frozen=captured.frozen(),
+            precision=job.precision,
             export_to=tuple(job.export_to),
             policy=parse_policy(job.policy),
         )

@@ -16,6 +16,10 @@ MAX_EXPORTERS: Final = 64
 """Peers that a manifest may name as those who may have its weights."""
 
 
+Precision = Literal["fp32", "bf16"]
+"""``bf16``: the graphs were captured under ``torch.autocast``, so that they round where it does."""
+
+
 class Schedule(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
     """Learning-rate factor by step: linear warm-up over ``warmup`` steps, then ``kind`` down to ``floor``.
 
@@ -114,6 +118,7 @@ class Manifest(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
     """The peers that may have the trained weights, beside the author and the council; none: every member."""
     policy: Policy = NO_COMPRESSION
     """How the codec of each boundary is chosen."""
+    precision: Precision = "fp32"
 
 
 class Cancellation(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
