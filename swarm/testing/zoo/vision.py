@@ -215,7 +215,7 @@ def noisy(chance: torch.Generator) -> Fields:
     return {"x_BCHW": clean * (1 - share) + noise * share, "time_B": time.float(), "noise": noise}
 
 
-_CLASSES: Final[Callable[[torch.Generator], Fields]] = partial(images, size=32, names=("x_BCHW", "target"))
+_CLASSES: Final[Callable[[torch.Generator], Fields]] = partial(images, size=64, names=("x_BCHW", "target"))
 
 MODELS: Final = {
     "resnet18": ZooModel(make=resnet18, loss=functional.cross_entropy, sample=_CLASSES),

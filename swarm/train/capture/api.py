@@ -10,7 +10,7 @@ from torch.export import ExportedProgram
 
 from swarm.errors import CaptureError, MisuseError
 from swarm.graph.dag import Graph
-from swarm.train.capture.calling import Loss, unknown_fields
+from swarm.train.capture.calling import Loss, misfit
 from swarm.train.capture.gradients import differentiable
 from swarm.train.capture.modes import Mode
 from swarm.train.capture.places import Place, Refusal
@@ -56,7 +56,7 @@ def capture(
     names = tuple(example_inputs) if isinstance(example_inputs, Mapping) else None
     given = example_inputs.values() if isinstance(example_inputs, Mapping) else example_inputs
     _check_arguments(module, given, loss)
-    _check_names(module, names or (), loss)
+    _check_fields(module, len(given), names, loss)
     wrapper = ModelWithLoss(module, loss, names)
     try:
         state = model_state(wrapper)
@@ -82,13 +82,12 @@ def _check_arguments(module: object, given: object, loss: object) -> None:
         raise MisuseError("example inputs need at least one input, and the target last where a loss is given")
 
 
-def _check_names(module: nn.Module, names: Sequence[str], loss: Loss | None) -> None:
-    unknown = unknown_fields(module, names if loss is None else names[:-1])
-    if unknown:
-        raise MisuseError(
-            f"the field {unknown[0]} is no argument of {type(module).__name__}.forward; rename it, or drop "
-            "it from the samples"
-        )
+def _check_fields(module: nn.Module, count: int, names: Sequence[str] | None, loss: Loss | None) -> None:
+    taken = count if loss is None else count - 1
+    why = misfit(module, taken, None if names is None else names[:taken])
+    if why:
+        beside = "" if loss is None else " beside the target"
+        raise MisuseError(f"samples have {taken} field{'s'[: taken != 1]}{beside}, and {why}")
 
 
 def _translated(

@@ -17,6 +17,9 @@ LABELS: Final = "labels"
 """The argument of ``forward`` under which models that compute their own loss take the target."""
 
 
+_EMPTY: Final = inspect.Signature.empty
+
+
 def loss_and_outputs(
     model: nn.Module,
     loss: Loss | None,
@@ -32,7 +35,7 @@ def loss_and_outputs(
     """
     if loss is not None:
         outputs = _called(model, fields[:-1], names)
-        return loss(outputs, fields[-1]), outputs
+        return measured(loss, outputs, fields[-1]), outputs
     if names is None and _has_labels_further_on(model, len(fields)):
         result = model(*fields[:-1], **{LABELS: fields[-1]})
     else:
@@ -44,13 +47,22 @@ def loss_and_outputs(
     return (result[0], result[1:]) if isinstance(result, tuple | list) and result else (None, ())
 
 
-def unknown_fields(model: nn.Module, names: Sequence[str]) -> list[str]:
-    """Those of ``names`` that no argument of ``forward`` has."""
-    parameters = inspect.signature(model.forward).parameters.values()
-    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
-        return []
-    known = {parameter.name for parameter in parameters}
-    return [name for name in names if name not in known]
+def measured(loss: Loss, outputs: Any, target: torch.Tensor) -> Any:
+    """The loss; a call of its own, by which a traceback tells whose fault an error is."""
+    return loss(outputs, target)
+
+
+def misfit(model: nn.Module, count: int, names: Sequence[str] | None) -> str:
+    """Why ``forward`` does not take ``count`` fields, under ``names`` if they have some; empty if it does."""
+    signature = inspect.signature(model.forward)
+    try:
+        if names is not None:
+            signature.bind(**dict.fromkeys(names))
+        elif not _has_labels_further_on(model, count):
+            signature.bind(*[None] * count)
+    except TypeError as error:
+        return f"{type(model).__name__}.forward takes {signature.replace(return_annotation=_EMPTY)}: {error}"
+    return ""
 
 
 def _called(model: nn.Module, fields: Sequence[torch.Tensor], names: Sequence[str] | None) -> Any:

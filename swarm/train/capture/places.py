@@ -11,6 +11,8 @@ import torch
 from msgspec import Struct
 from torch import fx, nn
 
+from swarm.train.capture.calling import measured
+
 LOSS_PATH: Final = "loss"
 """The path of operators that come from the job's loss."""
 
@@ -67,6 +69,8 @@ def of_error(error: BaseException, model: nn.Module) -> Place:
         path, frames = "", []
         for frame, line in traceback.walk_tb(current.__traceback__):
             path = names.get(id(frame.f_locals.get("self")), path)
+            if frame.f_code is measured.__code__:
+                path = LOSS_PATH
             frames.append((frame.f_code.co_filename, line))
         found = _place(path, frames)
         place = found if found.source or not place.source else place

@@ -11,7 +11,7 @@ from torch.export.graph_signature import InputKind
 
 from swarm.train.capture.experts import batched_experts
 from swarm.train.capture.modes import Mode, set_mode
-from swarm.train.capture.places import MODEL_PREFIX, Refusal, of_error
+from swarm.train.capture.places import LOSS_PATH, MODEL_PREFIX, Place, Refusal, of_error
 from swarm.train.capture.quiet import quiet
 from swarm.train.capture.watch import no_custom_backward, preserved
 from swarm.train.capture.wrapper import ModelWithLoss, changed_attribute
@@ -56,7 +56,8 @@ def trace(wrapper: ModelWithLoss, fields: tuple[torch.Tensor, ...], mode: Mode) 
     except Refusal as refusal:
         raise Refusal(refusal.sentence, refusal.place or of_error(refusal, wrapper.model)) from None
     except Exception as error:
-        raise Refusal(_reason(error), of_error(error, wrapper.model)) from error
+        place = of_error(error, wrapper.model)
+        raise Refusal(_reason(error, place, fields[-1]), place) from error
     _refuse_lost_state(program, wrapper.replaced)
     return program
 
@@ -67,7 +68,7 @@ _DATA_DEPENDENT = (
 )
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, place: Place, target: torch.Tensor) -> str:
     """One sentence for what torch, or the author's own code, said."""
     if type(error).__name__ in {
         "GuardOnDataDependentSymNode",
@@ -77,6 +78,12 @@ def _reason(error: Exception) -> str:
         return _DATA_DEPENDENT
     lines = (line.strip().rstrip(".") for line in str(error).splitlines())
     line = next((line for line in lines if line), "no further words")
+    if place.path == LOSS_PATH:
+        kind = f"{str(target.dtype).removeprefix('torch.')}{list(target.shape)}"
+        return (
+            f"computing it raised {type(error).__name__}: {line}; its target is {kind}, so check that target "
+            "and outputs are what this loss takes"
+        )
     return (
         f"tracing it raised {type(error).__name__}: {line}; run the model on its example inputs in PyTorch, "
         "and where that works, write this line in another way"

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from swarm.graph import dag
 from swarm.graph.operators import ALLOWED
+from swarm.testing.graphs import GraphRun
 from swarm.train.capture import Captured, Mode, capture
 from swarm.train.capture.quiet import quiet
 
@@ -45,55 +46,6 @@ def data(*shape: int) -> torch.Tensor:
     return torch.sin(torch.arange(float(count))).reshape(shape)
 
 
-def evaluated(argument: dag.Argument, values: Mapping[int, torch.Tensor]) -> Any:
-    """What an argument of the graph is for torch."""
-    match argument:
-        case dag.Ref(value=value):
-            return values[value]
-        case dag.Scalar(value=value):
-            return value
-        case dag.TypeName(name=name) | dag.MemoryFormat(name=name):
-            return getattr(torch, name)
-        case dag.Device():
-            return torch.device("cpu")
-        case dag.Sequence(items=items):
-            return [evaluated(item, values) for item in items]
-
-
-class Run:
-    """A graph executed by the book, operator by operator: loss, gradients and buffers by name."""
-
-    def __init__(self, captured: Captured, inputs: Sequence[torch.Tensor]) -> None:
-        graph = captured.graph
-        values: dict[int, torch.Tensor] = dict(zip(graph.inputs(), inputs, strict=True))
-        for index, value in enumerate(graph.values):
-            if value.kind not in {"input", "output"}:
-                values[index] = captured.tensors[value.name].clone()
-                values[index].requires_grad_(value.kind == "parameter" and value.differentiable)
-        for operator in graph.operators:
-            self._execute(graph, operator, values)
-        self.loss = values[graph.loss]
-        self.outputs = [values[index].detach() for index in graph.outputs]
-        self.updates = {graph.values[u.buffer].name: values[u.value].detach() for u in graph.updates}
-        wanted = [index for index, value in enumerate(graph.values) if value.differentiable]
-        found = torch.autograd.grad(self.loss, [values[i] for i in wanted]) if wanted else ()
-        self.gradients = {graph.values[i].name: g for i, g in zip(wanted, found, strict=True)}
-
-    @staticmethod
-    def _execute(graph: dag.Graph, operator: dag.Operator, values: dict[int, torch.Tensor]) -> None:
-        _, packet, overload = operator.target.split(".")
-        result = getattr(getattr(torch.ops.aten, packet), overload)(
-            *(evaluated(argument, values) for argument in operator.args),
-            **{name: evaluated(argument, values) for name, argument in operator.kwargs},
-        )
-        made = [result] if isinstance(result, torch.Tensor) else list(result)
-        for index, tensor in zip(operator.outputs, made, strict=True):
-            if index >= 0:
-                values[index] = tensor
-                spec = graph.values[index].spec
-                assert (str(tensor.dtype), tuple(tensor.shape)) == (f"torch.{spec.dtype}", spec.shape)
-
-
 def scalar(result: Any) -> torch.Tensor:
     """A module that returns its loss."""
     return result if isinstance(result, torch.Tensor) else result[0]
@@ -111,7 +63,7 @@ def check(
     dag.check_graph(captured.graph)
     assert dag.decode_graph(dag.encode_graph(captured.graph)) == captured.graph
     assert {operator.target for operator in captured.graph.operators} <= ALLOWED
-    run = Run(captured, [field.clone() for field in inputs])
+    run = GraphRun(captured, [field.clone() for field in inputs])
     eager = copy.deepcopy(module).train(mode == "train")
     fields = [field.clone() for field in inputs]
     expected = scalar(eager(*fields)) if loss is None else loss(eager(*fields[:-1]), fields[-1])
@@ -125,7 +77,7 @@ def check(
     return captured
 
 
-def check_gradients(run: Run, loss: torch.Tensor, parameters: Mapping[str, nn.Parameter]) -> None:
+def check_gradients(run: GraphRun, loss: torch.Tensor, parameters: Mapping[str, nn.Parameter]) -> None:
     trained = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
     expected = torch.autograd.grad(loss, list(trained.values()), allow_unused=True)
     for name, gradient in zip(trained, expected, strict=True):

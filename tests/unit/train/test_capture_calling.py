@@ -1,5 +1,6 @@
 """However a model takes its fields and returns its loss, capture and the eager reference call it alike."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from swarm.errors import MisuseError
+from swarm.errors import CaptureError, MisuseError
 from swarm.train.capture import Captured, capture, loss_and_outputs
 
 X = torch.arange(8.0).reshape(2, 4) / 8
@@ -79,7 +80,8 @@ def test_a_field_that_forward_does_not_take_is_misuse() -> None:
     with pytest.raises(MisuseError) as caught:
         capture(nn.Linear(4, 3), {"input": X, "text": X, "target": TARGET}, loss=functional.cross_entropy)
     assert str(caught.value) == (
-        "the field text is no argument of Linear.forward; rename it, or drop it from the samples"
+        "samples have 2 fields beside the target, and Linear.forward takes (input: torch.Tensor): got an "
+        "unexpected keyword argument 'text'"
     )
 
 
@@ -93,3 +95,71 @@ def test_outputs_may_be_nested_in_any_way() -> None:
         Nested(4, 3), (X, TARGET), loss=lambda out, y: functional.cross_entropy(out["scales"][0], y)
     )
     assert shapes(captured) == [(2, 3), (2, 1), ()]
+
+
+class Pair(nn.Linear):
+    def forward(self, x, y):  # type: ignore[no-untyped-def]
+        return super().forward(x + y)
+
+
+@pytest.mark.parametrize(
+    ("fields", "loss", "sentence"),
+    [
+        (
+            (X, TARGET),
+            functional.cross_entropy,
+            "1 field beside the target, and Pair.forward takes (x, y): missing a required argument: 'y'",
+        ),
+        ((X,) * 3, None, "3 fields, and Pair.forward takes (x, y): too many positional arguments"),
+    ],
+)
+def test_samples_with_another_number_of_fields_than_forward_takes_are_misuse(
+    fields: Sequence[torch.Tensor], loss: Any, sentence: str
+) -> None:
+    with pytest.raises(MisuseError) as caught:
+        capture(Pair(4, 3), fields, loss=loss)
+    assert str(caught.value) == f"samples have {sentence}"
+
+
+def two_columns(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return (outputs - target[:, :2]).mean()
+
+
+def branching(outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return outputs.mean() if target.sum() > 0 else outputs.sum()
+
+
+class Module(nn.Module):
+    def forward(self, outputs: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return two_columns(outputs, target)
+
+
+@pytest.mark.parametrize(
+    ("loss", "target", "expected"),
+    [
+        (
+            functional.cross_entropy,
+            torch.zeros(3, dtype=torch.int64),
+            r"loss: computing it raised ValueError: .*; its target is int64\[3\], so check that target and .*",
+        ),
+        (
+            two_columns,
+            torch.zeros(2, 3),
+            r"loss at test_capture_calling.py:\d+ `return \(outputs - target\[:, :2\]\).*`: computing it .*",
+        ),
+        (
+            Module(),
+            torch.zeros(2, 3),
+            r"loss at test_capture_calling.py:\d+ `return \(outputs .*`: computing it raised .*",
+        ),
+        (
+            branching,
+            torch.zeros(2, 3),
+            r"loss at test_capture_calling.py:\d+ `return outputs.mean\(\) if .*`: what it computes next .*",
+        ),
+    ],
+)
+def test_the_model_is_not_blamed_for_its_loss(loss: Any, target: torch.Tensor, expected: str) -> None:
+    with pytest.raises(CaptureError) as caught:
+        capture(nn.Linear(4, 3), (X, target), loss=loss)
+    assert re.fullmatch(expected, str(caught.value))
