@@ -56,6 +56,7 @@ def fuzz(name: str) -> bool:
 
 PARTS: dict[str, Callable[[], bool]] = {
     "tests": lambda: suite("-n", "auto", "--ignore", "tests/netlab"),
+    "numerics": lambda: suite("tests/numerics/test_zoo.py", "-n", "auto", "--hypothesis-profile", "nightly"),
     "netlab": netlab,
     "operators": operators,
     "churn": lambda: suite("tests/unit/dht/test_churn.py", SWARM_SOAK="1"),

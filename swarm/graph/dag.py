@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from swarm.errors import RemoteProtocolError
+from swarm.graph.operators import ALLOWED
 from swarm.ids import OperatorIndex, ValueId
 from swarm.wire.limits import MAX_OPERATORS, MAX_TENSOR_BYTES
 from swarm.wire.tensors import FLOATING, ITEM_BYTES, DType, Sizes
@@ -245,9 +246,12 @@ def _check_values(graph: Graph) -> None:
 
 
 def _check_order(graph: Graph) -> None:
-    """Every value is made once, before it is read, and by an operator where it is an output."""
+    """Every value is made once, before it is read, and by an allowed operator where it is an output."""
     defined = [value.kind != "output" for value in graph.values]
     for operator in graph.operators:
+        _require(
+            operator.target in ALLOWED, f"{operator.target} is no operator that peers run for each other"
+        )
         for read in operator_inputs(operator):
             _require(read < len(defined) and defined[read], f"{operator.target} reads a value not yet made")
         for made in operator.outputs:

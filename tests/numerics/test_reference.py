@@ -34,6 +34,7 @@ from swarm.train.optimizer import (
     to_manifest,
 )
 from swarm.train.reference import EagerRun, held_out_loss, train_eagerly
+from swarm.train.samples import field_names
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -138,15 +139,20 @@ def small_job(optimizer: Optimizer, **changes: Any) -> TrainingJob:
     return TrainingJob(**(settings | changes))
 
 
+def first(count: int, samples: Any) -> Any:
+    """Fewer of the samples of an example."""
+    if isinstance(samples, dict):
+        return {name: field[:count] for name, field in samples.items()}
+    return tuple(field[:count] for field in samples)
+
+
 def example_job(name: str) -> TrainingJob:
     job = load_job(EXAMPLES / f"{name}.py")
-    inputs, targets = job.dataset  # type: ignore[misc]
-    held_inputs, held_targets = job.held_out  # type: ignore[misc]
     return TrainingJob(
         model=job.model,
         loss=job.loss,
-        dataset=(inputs[:64], targets[:64]),
-        held_out=(held_inputs[:20], held_targets[:20]),
+        dataset=first(64, job.dataset),
+        held_out=first(20, job.held_out),
         optimizer=job.optimizer,
         micro_batch_size=8,
         micro_batches=2,
@@ -157,6 +163,7 @@ def example_job(name: str) -> TrainingJob:
 JOBS: dict[str, Callable[[], TrainingJob]] = {
     "gpt": lambda: example_job("gpt"),
     "resnet": lambda: example_job("resnet"),
+    "huggingface": lambda: example_job("huggingface"),
     "sgd": lambda: small_job(SGD(lr=0.1)),
     "momentum": lambda: small_job(
         SGD(lr=0.1, momentum=0.9, dampening=0.1, weight_decay=0.01, schedule=Linear(warmup=2, floor=0.1))
@@ -183,6 +190,7 @@ JOBS: dict[str, Callable[[], TrainingJob]] = {
 }
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", JOBS)
 def test_our_executor_agrees_with_pytorch_at_every_step(name: str) -> None:
     job = JOBS[name]()
@@ -197,7 +205,8 @@ def test_our_executor_agrees_with_pytorch_at_every_step(name: str) -> None:
             tensors[key], expected, rtol=1e-4, atol=1e-5, msg=lambda text, k=key: f"{k}: {text}"
         )
     held_out = prepare_samples(job.held_out or job.dataset)
-    expected_held_out = held_out_loss(eager.module, eager.loss, held_out, job.micro_batch_size)
+    names = field_names(job.dataset)
+    expected_held_out = held_out_loss(eager.module, eager.loss, held_out, job.micro_batch_size, names)
     assert ours.held_out == pytest.approx(expected_held_out, rel=1e-5)
 
 

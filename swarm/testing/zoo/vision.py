@@ -18,6 +18,9 @@ from swarm.testing.zoo.entry import Fields, ZooModel
 
 CLASSES: Final = 7
 BATCH: Final = 3
+SMALL: Final = 0.1
+"""Weight of the last normalisation of a residual block, at first: rounding then grows more slowly in deep
+networks. Source: Goyal et al., arXiv 1706.02677, section 5.1, which has 0."""
 
 
 class Basic(nn.Module):
@@ -89,6 +92,10 @@ class ResNet(nn.Module):
                 channels = (width << stage) * block.expansion
             stages.append(nn.Sequential(*blocks))
         self.stages = nn.Sequential(*stages)
+        for part in self.stages.modules():
+            if isinstance(part, Basic | Bottleneck):
+                last = part.bn2 if isinstance(part, Basic) else part.bn3
+                nn.init.constant_(last.weight, SMALL)
         self.avgpool, self.fc = nn.AdaptiveAvgPool2d(1), nn.Linear(channels, CLASSES)
 
     def forward(self, x_BCHW: torch.Tensor) -> torch.Tensor:

@@ -10,6 +10,7 @@ from swarm.errors import RemoteProtocolError
 from swarm.graph.dag import (
     Graph,
     Operator,
+    Ref,
     TensorSpec,
     Update,
     check_graph,
@@ -62,6 +63,37 @@ def test_a_value_that_nothing_makes_is_refused(graph):
 
 def test_what_is_read_before_it_is_made_is_refused(graph):
     assert "reads a value not yet made" in refused(replace(graph, operators=graph.operators[::-1]))
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "aten.no_such_thing.default",
+        "aten.linear",
+        "aten.add_.Tensor",
+        "aten.relu_.default",
+        "aten.as_strided.default",
+        "aten.from_file.default",
+        "aten._print.default",
+        "aten.seed.default",
+        "prims.mul.default",
+        "capture_test.doubled.default",
+        "os.system.default",
+        "__import__('os').system('true')",
+        "aten.cat.default; import os",
+        "",
+    ],
+)
+def test_the_decoder_knows_the_operators_that_peers_run(graph, target):
+    strange = replace(graph.operators[0], target=target)
+    said = refused(replace(graph, operators=(strange, graph.operators[1])))
+    assert "is no operator that peers run for each other" in said
+
+
+@pytest.mark.parametrize("read", [4, 5, 99])
+def test_no_operator_reads_itself_what_comes_later_or_what_is_not_there(graph, read):
+    knot = replace(graph.operators[0], args=(Ref(read),))
+    assert "reads a value not yet made" in refused(replace(graph, operators=(knot, graph.operators[1])))
 
 
 def test_what_is_made_twice_is_refused(graph):

@@ -140,7 +140,7 @@ class Module(nn.Module):
         (
             functional.cross_entropy,
             torch.zeros(3, dtype=torch.int64),
-            r"loss: computing it raised ValueError: .*; its target is int64\[3\], so check that target and .*",
+            r"loss: computing it raised ValueError: .*; its target is int64\[3\], so check that .*",
         ),
         (
             two_columns,
