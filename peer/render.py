@@ -156,10 +156,20 @@ def _stages(stages: Sequence[StageStatus]) -> Table:
             format_bytes(stage.memory),
             f"{stage.predicted_seconds:.3f} s",
             "ready" if stage.ready else "loading",
+            _encoding(stage),
         )
         for stage in stages
     ]
-    return make_table(("stage", "holder", "operators", "memory", "per micro-batch", ""), rows)
+    return make_table(("stage", "holder", "operators", "memory", "per micro-batch", "", "sends"), rows)
+
+
+def _encoding(stage: StageStatus) -> str:
+    """The codec of a stage and, where this node holds it, what that makes of its tensors."""
+    ways = []
+    for way in stage.encodings:
+        lost = f", error {way.relative_error:.1%}" if way.relative_error is not None else ""
+        ways.append(f"{way.direction} {format_bytes(way.sent)} for {format_bytes(way.bytes)}{lost}")
+    return "; ".join([clean(stage.codec), *ways])
 
 
 def _reach(member: MemberStatus) -> str:

@@ -4,16 +4,20 @@ import hashlib
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import torch
 
 from swarm.compress.codec import Arrived, Mask, Place, Request
-from swarm.compress.ladder import Encoded, TakenApart, put_together, take_apart
+from swarm.compress.fidelity import Fidelity, fidelity_of
+from swarm.compress.ladder import Encoded, TakenApart, put_together, read, take_apart
 from swarm.graph.dag import Graph
 from swarm.graph.stage import Edge
 from swarm.ids import StageIndex, ValueId
 from swarm.wire.codecs import CodecSpec
+
+SAMPLED_STEPS: Final = 10
+"""Steps from one look at what codecs lose to the next: it codes a tensor once more, on the device thread."""
 
 Direction = Literal["forward", "backward"]
 
@@ -26,6 +30,11 @@ class Passage:
     step: int
     micro_batch: int
     direction: Direction
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether it is compared with what arrives."""
+        return self.phase == "train" and self.micro_batch == 0 and self.step % SAMPLED_STEPS == 0
 
     def seed(self, job: int, value: ValueId) -> int:
         """The codec's seed for a tensor, made as ``swarm.train.program_seeds`` makes those of operators."""
@@ -57,6 +66,8 @@ class Boundaries:
     def __init__(self, job: int, device: torch.device) -> None:
         self._job = job
         self._device = device
+        self.fidelity: dict[Direction, Fidelity] = {}
+        """Of the last tensor each way that was compared with what arrives of it."""
         self._sent: dict[tuple[int, ValueId], Mask] = {}
         self._received: dict[tuple[int, ValueId], Mask] = {}
 
@@ -85,6 +96,9 @@ class Boundaries:
         mask = self._received.pop(key, None) if backward else None
         request = Request(seed=passage.seed(self._job, value), gradient=backward, mask=mask)
         apart = take_apart(tensor, codec, request)
+        if codec != CodecSpec() and passage.is_sampled:
+            arrived = put_together(read(apart.encode()), Place(device=self._device, mask=mask))
+            self.fidelity[passage.direction] = fidelity_of(tensor, arrived.tensor)
         if not backward and passage.phase == "train" and apart.mask is not None:
             self._sent[key] = apart.mask
         return apart

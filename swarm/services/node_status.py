@@ -13,6 +13,7 @@ from swarm.services.job import Job
 from swarm.services.status.document import (
     AttemptStatus,
     DoorStatus,
+    EncodingStatus,
     EventStatus,
     GroupStatus,
     JobStatus,
@@ -42,6 +43,8 @@ class HeldStage:
     memory: int
     pipeline: PipelineStatistics | None
     """None while it loads."""
+    encodings: tuple[EncodingStatus, ...] = ()
+    """What it has sent each way."""
 
 
 def describe_node(node: "Node") -> StatusDocument:
@@ -268,6 +271,8 @@ def _stages(job: Job, plan: Plan, held: tuple[HeldStage, ...]) -> tuple[StageSta
                 memory=planned.memory,
                 ready=ready,
                 predicted_seconds=planned.seconds,
+                codec=str(planned.codec),
+                encodings=own.encodings if own is not None else (),
             )
         )
     return tuple(found)

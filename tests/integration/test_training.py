@@ -16,6 +16,8 @@ from swarm.schedule.capacity import memory_for_peers
 from swarm.schedule.workload import Workload
 from swarm.services.job import Job
 from swarm.services.node import Node
+from swarm.services.node_status import describe_node
+from swarm.services.status.document import EncodingStatus
 from swarm.services.training.author import PreparedJob, prepare_job
 from swarm.services.training.node import TrainingNode
 from swarm.services.training.stage_work import Made, StageWork
@@ -373,6 +375,35 @@ async def test_a_coordinator_that_comes_back_does_not_begin_its_job_anew(
         assert "stopped meanwhile" in run.job.sentence
         assert again.jobs.find(run.job.id).ended
         assert not again.held()
+
+
+async def test_the_status_says_what_codecs_save_and_lose(tmp_path: Path, make_job: MakeJob) -> None:
+    prepared = prepare_job(make_job(policy="int8", steps=400))
+    async with Cluster(tmp_path / "swarm", networks=memory_networks()) as cluster:
+        await cluster.add_bootstrap()
+        memory = memory_of(prepared, 3)
+        nodes = [await cluster.add_peer(memory=memory) for _ in range(3)]
+        author = await cluster.add_author()
+        job = await author.author.publish(prepared, patience=PATIENCE)
+
+        def encodings() -> dict[tuple[int, str], EncodingStatus]:
+            held = [(stage.stage, way) for node in nodes for stage in node.held() for way in stage.encodings]
+            return {(stage, way.direction): way for stage, way in held}
+
+        expected = {(0, "forward"), (1, "forward"), (1, "backward"), (2, "backward")}
+        await cluster.until(lambda: encodings().keys() == expected or job.ended)
+        found = encodings()
+        plans = [describe_node(node).plan for node in nodes]
+    assert found.keys() == expected
+    for way in found.values():
+        assert way.codec == "int8"
+        assert 0.1 < way.sent / way.bytes < 0.4
+        assert way.relative_error is not None
+        assert way.cosine is not None
+        assert 0 < way.relative_error < 0.03
+        assert way.cosine > 0.999
+    shown = [stage for plan in plans if plan is not None for stage in plan.stages if stage.encodings]
+    assert {stage.codec for stage in shown} == {"int8"}
 
 
 @pytest.mark.parametrize("policy", ["int8", "bf16z", "int4", "topk:20%:8", "uniform:6", "adatopk:4"])

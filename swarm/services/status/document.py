@@ -89,6 +89,21 @@ class GroupStatus(Struct, frozen=True, kw_only=True):
     stages: tuple[int, ...]
 
 
+class EncodingStatus(Struct, frozen=True, kw_only=True):
+    """What a stage sends one way, by its codec. Measured every ten steps on one tensor; null until then."""
+
+    direction: Literal["forward", "backward"]
+    codec: str
+    bytes: int
+    """What all tensors so far have as they are."""
+    sent: int
+    """What they took on the link."""
+    relative_error: float | None
+    """Norm of what a tensor lost by its own norm."""
+    cosine: float | None
+    """Of the angle between what was sent and what arrived."""
+
+
 class StageStatus(Struct, frozen=True, kw_only=True):
     """One stage of a job and who holds it."""
 
@@ -103,6 +118,10 @@ class StageStatus(Struct, frozen=True, kw_only=True):
     """True once the holder has loaded it."""
     predicted_seconds: float
     """Compute per micro-batch, as the planner predicts it."""
+    codec: str = "fp32"
+    """Of what it sends forward, and of the gradients that come back."""
+    encodings: tuple[EncodingStatus, ...] = ()
+    """Where this node holds it and has sent something."""
 
 
 class PlanStatus(Struct, frozen=True, kw_only=True):

@@ -5,12 +5,15 @@ next one needs arrives.
 """
 
 import asyncio
+import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import assert_never
 
 import msgspec
 
+from swarm.compress.boundaries import Direction
 from swarm.compress.ladder import Encoded, TakenApart, read
 from swarm.ids import PeerId, StageIndex, ValueId
 from swarm.protocol.pipeline import PipelineMachine
@@ -39,6 +42,7 @@ from swarm.protocol.pipeline_events import (
     Updated,
 )
 from swarm.services.context import Context
+from swarm.services.status.document import EncodingStatus
 from swarm.services.training.loading import LoadedStage
 from swarm.services.training.outbox import Outbox
 from swarm.services.training.stage_work import Made, StageWork
@@ -63,6 +67,16 @@ Deed = Work | SendTensor | SendReport | SendRecord | Finish
 Data = BoundaryTensor | SharedTensor | StageReport | StepRecord
 
 
+@dataclass(slots=True)
+class _Traffic:
+    """Bytes of boundary tensors, one way."""
+
+    dense: int = 0
+    """As they are."""
+    sent: int = 0
+    """As they were sent."""
+
+
 class StagePipeline:
     """One loaded stage."""
 
@@ -83,11 +97,34 @@ class StagePipeline:
         self._todo: asyncio.Queue[Work | Finish | BaseException] = asyncio.Queue()
         self._made: Mapping[ValueId, TakenApart] = {}
         self._outbox = Outbox(self._todo.put_nowait)
+        self._traffic: dict[Direction, _Traffic] = {}
 
     @property
     def stage(self) -> StageIndex:
         """Which stage of its job this is."""
         return self.loaded.role.stage
+
+    def encodings(self) -> tuple[EncodingStatus, ...]:
+        """What was sent each way so far, and what codecs lost of it."""
+        stages, role = self.loaded.plan.stages, self.loaded.role
+        before = role.train.incoming[0].stage if role.train.incoming else role.stage
+        codecs = {"forward": stages[role.stage].codec, "backward": stages[before].codec}
+        found = []
+        for direction, traffic in sorted(self._traffic.items()):
+            looked_at = self.work.fidelity(direction)
+            error = looked_at.relative_error if looked_at is not None else math.nan
+            cosine = looked_at.cosine if looked_at is not None else math.nan
+            found.append(
+                EncodingStatus(
+                    direction=direction,
+                    codec=str(codecs[direction]),
+                    bytes=traffic.dense,
+                    sent=traffic.sent,
+                    relative_error=error if math.isfinite(error) else None,
+                    cosine=cosine if math.isfinite(cosine) else None,
+                )
+            )
+        return tuple(found)
 
     async def run(self) -> None:
         """Do the device's work until the last step is done. Raises whatever goes wrong in this stage."""
@@ -218,9 +255,13 @@ class StagePipeline:
         if apart is None:
             self._context.send(holder, message, b"")
         else:
-            self._outbox.post(
-                apart, lambda encoded: self._context.send(holder, _message(message, encoded), encoded.payload)
-            )
+            self._outbox.post(apart, partial(self._send_encoded, holder, message))
+
+    def _send_encoded(self, holder: PeerId, message: BoundaryTensor, encoded: Encoded) -> None:
+        traffic = self._traffic.setdefault(message.direction, _Traffic())
+        traffic.dense += encoded.header.payload_bytes
+        traffic.sent += encoded.payload.nbytes
+        self._context.send(holder, _message(message, encoded), encoded.payload)
 
     def _send_shared(self, action: SendShared, encoded: Encoded) -> None:
         message = SharedTensor(

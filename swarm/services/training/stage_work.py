@@ -7,8 +7,9 @@ from typing import TypeVar, cast
 import torch
 
 from swarm.clock import elapsed
-from swarm.compress.boundaries import Boundaries, Passage, codecs_of
+from swarm.compress.boundaries import Boundaries, Direction, Passage, codecs_of
 from swarm.compress.codec import Arrived, Place
+from swarm.compress.fidelity import Fidelity
 from swarm.compress.ladder import Encoded, TakenApart, plainly, put_together
 from swarm.data.tensors import Array
 from swarm.errors import RemoteProtocolError
@@ -135,6 +136,10 @@ class StageWork:
         """Copies of the owned parameters and buffers, by name."""
         found = {name: to_array(tensor) for name, tensor in self._executor.tensors().items()}
         return {name: (array.copy(), dtype) for name, (array, dtype) in found.items()}
+
+    def fidelity(self, direction: Direction) -> Fidelity | None:
+        """How near the last tensor that was looked at arrives; None before. May be called from any thread."""
+        return self._boundaries.fidelity.get(direction)
 
     def take_seconds(self) -> float:
         """Seconds of work since the last call."""
