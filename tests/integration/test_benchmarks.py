@@ -1,12 +1,14 @@
 """Short runs of the benchmarks: that they do what they say they measure. Never how fast."""
 
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks.bootstrap import BootstrapBenchmarkOptions, table_of
-from benchmarks.bootstrap import measure as measure_bootstrap
+from benchmarks.at_rest import BootstrapBenchmarkOptions, table_of
+from benchmarks.at_rest import measure as measure_bootstrap
 from benchmarks.codec import CodecOptions
 from benchmarks.codec import measure as measure_codecs
 from benchmarks.dhts.contest import Outcome
@@ -124,3 +126,12 @@ async def test_a_bootstrap_nodes_memory_is_measured_on_a_real_one(tmp_path: Path
     table = table_of(found, options)
     assert [row.target is not None for row in table.rows] == [True] * 3
     assert table.rows[0].ratio == found.linked / 1e6
+
+
+@pytest.mark.parametrize("program", sorted(Path("benchmarks").glob("[!_]*.py")), ids=lambda path: path.stem)
+def test_a_benchmark_runs_as_a_program(program: Path) -> None:
+    source = program.read_text("utf-8")
+    if "__main__" not in source:
+        return
+    told = subprocess.run([sys.executable, program, "--help"], capture_output=True, text=True, check=True)
+    assert f"python benchmarks/{program.name}" in told.stdout

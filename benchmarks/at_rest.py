@@ -50,7 +50,7 @@ GROWTH_TARGET: Final = Target(most=1.02)
 class BootstrapBenchmarkOptions:
     """Measure the memory of a bootstrap node with known peers, with links, and over many callers.
 
-    Example: python benchmarks/bootstrap.py --check
+    Example: python benchmarks/at_rest.py --check
     """
 
     known: Annotated[int, typer.Option(help="Members that have called; some of them stay.", min=10)] = 1000
