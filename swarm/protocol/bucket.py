@@ -20,10 +20,10 @@ class Bucket:
         self._level += amount
         return False
 
-    def wait(self, *, now: float) -> float:
-        """Seconds until there is room for one more."""
+    def wait(self, amount: float = 1.0, *, now: float) -> float:
+        """Seconds until there is room for so much more."""
         self._leak(now)
-        return max(self._level + 1.0 - self._most, 0.0) / self._a_second
+        return max(self._level + amount - self._most, 0.0) / self._a_second
 
     def _leak(self, now: float) -> None:
         """A clock that was set back takes nothing out."""

@@ -17,7 +17,7 @@ from typing import Final, assert_never
 
 from swarm.errors import LocalError, RemoteProtocolError
 from swarm.identity.keys import PrivateKey
-from swarm.ids import PeerId, SwarmId
+from swarm.ids import SHORT_ID_BYTES, PeerId, SwarmId
 from swarm.protocol.gossip_events import (
     Action,
     Blame,
@@ -36,7 +36,7 @@ from swarm.protocol.gossip_events import (
     Unlinked,
 )
 from swarm.protocol.gossip_judge import Claim, Judge, Papers
-from swarm.protocol.gossip_neighbour import Neighbour
+from swarm.protocol.gossip_neighbour import Allowances, Neighbour
 from swarm.protocol.gossip_news import News
 from swarm.protocol.gossip_packing import answer, bits_of, differing, entries, pieces, summary
 from swarm.protocol.gossip_self import OwnRecord
@@ -44,6 +44,7 @@ from swarm.protocol.gossip_store import GossipStore, Known
 from swarm.protocol.lots import Lots
 from swarm.wire.limits import MAX_GOSSIP_BITS
 from swarm.wire.messages.gossip import (
+    ENTRY_BYTES,
     GossipAnswer,
     GossipDeparture,
     GossipDigest,
@@ -91,6 +92,7 @@ class GossipMachine:
         self._own = OwnRecord(key, swarm=swarm, random=random)
         self._revocations = b""
         self._neighbours: dict[PeerId, Neighbour] = {}
+        self._allowances = Allowances()
         self._news = News()
         self._sweep_at = self._compare_at = -float("inf")
         self._refused = 0
@@ -145,7 +147,8 @@ class GossipMachine:
                 self._own.describe(event, now=now.elapsed)
                 return self._elapsed(now)
             case Linked():
-                self._neighbours[event.peer] = Neighbour.new(now=now.elapsed)
+                allowance = self._allowances.of(event.peer, now=now.elapsed)
+                self._neighbours[event.peer] = Neighbour(allowance=allowance)
                 return self._compare(event.peer) if self.peer < event.peer else []
             case Unlinked():
                 self._neighbours.pop(event.peer, None)
@@ -197,11 +200,10 @@ class GossipMachine:
         self, peer: PeerId, neighbour: Neighbour, message: GossipDigest, now: Instant
     ) -> list[Action]:
         bits = bits_of(message.buckets)
-        if neighbour.digests.add(now=now.elapsed):
-            return []
-        actions: list[Action] = []
-        if message.revocations != self._revocations:
-            actions.append(CompareRevocations(peer, message.revocations))
+        if neighbour.allowance.digests.add(now=now.elapsed):
+            return [Blame(peer, "it compares without end")]
+        differs = message.revocations != self._revocations
+        actions: list[Action] = [CompareRevocations(peer, message.revocations)] if differs else []
         asking = differing(self.store.digest(bits), message.buckets)
         if asking:
             versions, names = self.store.within(frozenset(asking), bits)
@@ -211,9 +213,10 @@ class GossipMachine:
     def _summarised(
         self, peer: PeerId, neighbour: Neighbour, message: GossipSummary, now: Instant
     ) -> list[Action]:
+        named = len(message.records) // ENTRY_BYTES + len(message.credentials) // SHORT_ID_BYTES
+        if neighbour.allowance.entries.add(named + 1, now=now.elapsed):
+            return [Blame(peer, "it names more than there is")]
         versions, names = entries(message.records), pieces(message.credentials)
-        if neighbour.entries.add(len(versions) + len(names) + 1, now=now.elapsed):
-            return []
         actions: list[Action] = []
         if message.asking and neighbour.compared == message.bits:
             neighbour.compared = None
@@ -271,15 +274,17 @@ class GossipMachine:
             [known.data for known in held if known is not None],
             [found.data for found in papers if found is not None],
         )
-        size = sum(map(len, reply.records)) + sum(map(len, reply.credentials))
-        if neighbour.answers.add(size, now=now.elapsed):
-            reply = answer((), ())
+        parts = message.records, message.credentials, *reply.records, *reply.credentials
+        if neighbour.allowance.answers.add(sum(map(len, parts)) + 1, now=now.elapsed):
+            return [Send(peer, answer((), ())), Blame(peer, "it asks for more than there is")]
         return [Send(peer, reply)]
 
     def _answered(
         self, peer: PeerId, neighbour: Neighbour, message: GossipAnswer, now: Instant
     ) -> list[Action]:
         """Take what was asked for, and ask for more."""
+        if not neighbour.awaits:
+            return [Blame(peer, "it sent an answer that nobody asked for")]
         actions: list[Action] = []
         for data in message.credentials:
             name = credentials_name(data)
@@ -308,6 +313,8 @@ class GossipMachine:
         return actions + self._ask(now)
 
     def _departed(self, peer: PeerId, message: GossipDeparture, now: Instant) -> list[Action]:
+        if self._neighbours[peer].allowance.departures.add(now=now.elapsed):
+            return [Blame(peer, "it departs without end")]
         claim = self._judge.claim(message.record)
         if claim.record.peer != peer or not claim.record.departed:
             raise RemoteProtocolError("a departure that is not its sender's own")

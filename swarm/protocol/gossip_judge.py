@@ -1,5 +1,6 @@
 """Whether what gossip brings of a member counts: by certificates, admission and revocations (D1, D9)."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -39,13 +40,13 @@ class Papers:
     name: bytes
     data: bytes = field(repr=False)
     member: Member
-    admitted: bool
-    """Whether there is an admission among them."""
+    admitted: float
+    """When the admission among them was given (wall); infinite where there is none."""
 
     @property
     def counts(self) -> bool:
         """Whether they show that a use of a counted invite is taken."""
-        return self.admitted and self.member.uses > 0
+        return math.isfinite(self.admitted) and self.member.uses > 0
 
 
 class Judge(Protocol):
@@ -89,12 +90,13 @@ class MemberJudge:
             if error.code == "clock":
                 return None
             raise RemoteProtocolError(f"the credentials of a member do not hold: {error}") from None
-        admission = None
+        admission, admitted = None, math.inf
         if credentials.admission:
             admission = check_admission(credentials.admission, authority=authority, member=member, now=now)
+            admitted = admission.wall
         if not may_join(member, admission, now=now) or self.is_out(member):
             return None
-        return Papers(name=credentials_name(data), data=data, member=member, admitted=admission is not None)
+        return Papers(name=credentials_name(data), data=data, member=member, admitted=admitted)
 
     def is_out(self, member: Member) -> bool:
         """See :class:`Judge`."""

@@ -90,11 +90,12 @@ class GossipStore:
     def put(self, known: Known) -> bool:
         """Keep a record that is newer than what there is of its peer; False where there is no room for it.
 
-        Where all places are taken, the newest of the invite with the most makes room, unless the newcomer's
-        invite has as many: one invite, in however many hands, does not shut out the others.
+        Where all places are taken, the one of the invite with the most goes that was admitted last: one
+        invite, in however many hands, does not shut out the others, and nodes that are all full keep the
+        same.
         """
         old = self._known.get(known.key)
-        if old is None and len(self._known) >= self.limit and not self._make_room(known.member.invite):
+        if old is None and len(self._known) >= self.limit and not self._make_room(known):
             return False
         if old is not None:
             self._forget(old)
@@ -103,12 +104,14 @@ class GossipStore:
         self._named[known.papers.name] = known.papers
         return True
 
-    def _make_room(self, invite: InviteId) -> bool:
-        counts = Counter(known.member.invite for known in self)
-        most, count = max(counts.items(), key=lambda item: item[1])
-        if count <= counts[invite] + 1:
+    def _make_room(self, newcomer: Known) -> bool:
+        everybody = [*self, newcomer]
+        counts = Counter(known.member.invite for known in everybody)
+        invite = max(counts, key=lambda one: (counts[one], one))
+        last = max((one for one in everybody if one.member.invite == invite), key=_rank)
+        if last is newcomer:
             return False
-        self._forget(next(known for known in reversed(self._known.values()) if known.member.invite == most))
+        self._forget(last)
         return True
 
     def _forget(self, known: Known) -> None:
@@ -195,6 +198,11 @@ class GossipStore:
             raise LocalError("gossip: a use of an invite has no credentials")
         if any(known.record.peer != known.peer for known in self):
             raise LocalError("gossip: a record is kept with another peer's credentials")
+
+
+def _rank(known: Known) -> tuple[float, bytes]:
+    """Who stays before whom: those admitted first, and of equals the same at every node."""
+    return known.papers.admitted, known.key
 
 
 def bucket_of(key: bytes, bits: int) -> int:

@@ -17,13 +17,15 @@ from msgspec.structs import replace
 from swarm.errors import RemoteProtocolError
 from swarm.ids import PeerId
 from swarm.protocol.gossip import COMPARE_SECONDS
-from swarm.protocol.gossip_events import Counted, Heard, Leaving, Send
+from swarm.protocol.gossip_events import Blame, Counted, Heard, Leaving, Send
 from swarm.protocol.gossip_judge import Claim
 from swarm.protocol.gossip_neighbour import MAX_OFFERED
 from swarm.protocol.gossip_self import HEARTBEAT_SECONDS, REPEAT_SECONDS
 from swarm.protocol.gossip_store import EXCESS_USES, GossipStore, Known
 from swarm.testing.gossip import GossipNode, GossipWorld, Weather, known_to
+from swarm.wire.limits import MAX_GOSSIP_REQUEST, MAX_GOSSIP_SUMMARY
 from swarm.wire.messages.gossip import (
+    Gossip,
     GossipAnswer,
     GossipDeparture,
     GossipDigest,
@@ -289,17 +291,78 @@ def test_a_neighbour_that_asks_for_more_than_a_newcomer_needs_is_given_nothing()
     for _ in range(20_000):
         a.machine.handle(Heard(b.peer, GossipRequest(records=b"", credentials=names)), now=world.now)
     answers = a.machine.handle(Heard(b.peer, GossipRequest(records=b"", credentials=names)), now=world.now)
-    assert answers == [Send(b.peer, GossipAnswer(records=(), credentials=()))]
+    assert answers[0] == Send(b.peer, GossipAnswer(records=(), credentials=()))
+    assert isinstance(answers[1], Blame)
     assert a.sent["GossipAnswer"] == before
 
 
-def test_a_neighbour_that_compares_without_end_is_not_answered() -> None:
+def test_a_neighbour_that_compares_without_end_is_not_answered_and_charged() -> None:
     world, (a, b, _) = swarm_of(3)
     digest = Heard(b.peer, GossipDigest(buckets=bytes(8), revocations=b""))
-    answered = [bool(a.machine.handle(digest, now=world.now)) for _ in range(100)]
-    assert sum(answered) <= 4
+    answered = [a.machine.handle(digest, now=world.now) for _ in range(100)]
+    charged = [actions for actions in answered if isinstance(actions[0], Blame)]
+    assert len(charged) >= 96
     world.run(30.0)
-    assert a.machine.handle(digest, now=world.now)
+    assert isinstance(a.machine.handle(digest, now=world.now)[0], Send)
+
+
+def endless(node: GossipNode) -> dict[str, Gossip]:
+    """Messages of ``node`` that are legal once, or a few times."""
+    nothing = bytes(20 * MAX_GOSSIP_REQUEST)
+    known = own(node)
+    gone = replace(known.record, departed=True, sequence=known.record.sequence + 1)
+    return {
+        "digests": GossipDigest(buckets=bytes(8), revocations=b""),
+        "summaries": GossipSummary(
+            records=bytes(28 * MAX_GOSSIP_SUMMARY),
+            credentials=bytes(20 * MAX_GOSSIP_SUMMARY),
+            bits=0,
+            asking=(),
+        ),
+        "requests": GossipRequest(records=nothing, credentials=nothing),
+        "answers": GossipAnswer(records=(), credentials=()),
+        "departures": GossipDeparture(record=sign_member(node.identity.key, gone)),
+    }
+
+
+@pytest.mark.parametrize("kind", ["digests", "summaries", "requests", "answers", "departures"])
+def test_whatever_a_neighbour_sends_without_end_is_charged_after_a_while(kind: str) -> None:
+    world, (a, b, _) = swarm_of(3)
+    message = endless(b)[kind]
+    for _ in range(14_000 if kind == "requests" else 100):
+        actions = a.machine.handle(Heard(b.peer, message), now=world.now)
+    assert any(isinstance(action, Blame) for action in actions)
+    a.machine.check()
+
+
+def test_calling_again_gives_no_new_allowance() -> None:
+    world, (a, b, _) = swarm_of(3)
+    message = endless(b)["digests"]
+    while not isinstance(a.machine.handle(Heard(b.peer, message), now=world.now)[0], Blame):
+        pass
+    world.cut(a, b)
+    world.link(a, b)
+    assert isinstance(a.machine.handle(Heard(b.peer, message), now=world.now)[0], Blame)
+
+
+def test_one_neighbour_has_so_much_checked_and_no_more() -> None:
+    world, (a, b, _) = swarm_of(3)
+    version = (int(world.clock.wall() * 1000) << 16).to_bytes(8, "big")
+    asked, number = 0, itertools.count()
+    for _ in range(3 * 2 * MAX_OFFERED // MAX_GOSSIP_REQUEST):
+        keys = (next(number).to_bytes(20, "big") for _ in range(MAX_GOSSIP_REQUEST))
+        offer = GossipSummary(
+            records=b"".join(key + version for key in keys), credentials=b"", bits=0, asking=()
+        )
+        for action in a.machine.handle(Heard(b.peer, offer), now=world.now):
+            assert isinstance(action, Send)
+            assert isinstance(action.message, GossipRequest)
+            asked += len(action.message.records) // 20
+        a.machine.handle(Heard(b.peer, GossipAnswer(records=(), credentials=())), now=world.now)
+        world.clock.advance(0.2)
+    seconds = 0.2 * 3 * 2 * MAX_OFFERED // MAX_GOSSIP_REQUEST
+    assert asked <= 2 * MAX_OFFERED + 32 * seconds
+    a.machine.check()
 
 
 def test_one_that_signs_without_end_is_told_of_at_intervals() -> None:
@@ -317,12 +380,39 @@ def test_one_invite_in_many_hands_does_not_shut_out_the_others() -> None:
     world = GossipWorld(3)
     store = GossipStore(limit=6)
     many, few = world.invite(), world.invite()
-    crowd = [own(world.add(many)) for _ in range(8)]
+    door = world.add(world.invite())
+    crowd = []
+    for _ in range(8):
+        world.clock.advance(1.0)
+        crowd.append(own(world.add(many, admitter=door)))
     assert [store.put(known) for known in crowd] == [True] * 6 + [False] * 2
-    assert all(store.put(own(world.add(few))) for _ in range(3))
-    assert not store.put(own(world.add(few)))
+    assert all(store.put(own(world.add(few, admitter=door))) for _ in range(3))
+    world.clock.advance(1.0)
+    assert not store.put(own(world.add(few, admitter=door)))
     assert len(store) == 6
     store.check()
+
+
+def test_nodes_that_have_no_room_for_all_keep_the_same_and_those_admitted_first() -> None:
+    world = GossipWorld(6)
+    door, public, other = world.add(world.invite()), world.invite(), world.invite()
+    early = [own(world.add(public, admitter=door)) for _ in range(4)]
+    world.clock.advance(60.0)
+    admitted = [own(world.add(public, admitter=door)) for _ in range(4)]
+    everybody = [*early, *admitted, *(own(world.add(public)) for _ in range(24))]
+    everybody += [own(world.add(other, admitter=door)) for _ in range(3)]
+    stores = []
+    for _ in range(4):
+        world.random.shuffle(everybody)
+        store = GossipStore(limit=9)
+        for known in (*everybody, *everybody):
+            store.put(known)
+        store.check()
+        stores.append(store)
+    assert len({store.digest(0) for store in stores}) == 1
+    kept = {known.peer for known in stores[0]}
+    assert {known.peer for known in early} <= kept
+    assert len(kept) == 9
 
 
 def test_an_invite_keeps_few_members_beyond_its_count() -> None:
