@@ -231,6 +231,10 @@ class ExportOptions(NodeOptions):
             help="Leave out what training did not change, as the frozen part of a model under adapters.",
         ),
     ] = False
+    ema: Annotated[
+        bool,
+        typer.Option("--ema", help="Write the average of the weights, of a job that keeps one."),
+    ] = False
     json: JsonOption = False
 
 

@@ -86,7 +86,7 @@ def export(options: ExportOptions) -> None:
     """Write a job's weights to a file."""
     require_training_part()
     path = writable_file(options.output)
-    selection = Selection(only_trained=options.only_trained)
+    selection = Selection(only_trained=options.only_trained, ema=options.ema)
     report = _with_swarm(options, lambda swarm: swarm.export(options.job, path, selection))
     if options.json:
         print_json(msgspec.to_builtins(report))

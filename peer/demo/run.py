@@ -89,13 +89,12 @@ def _memory_of_each(prepared: "PreparedJob", peers: int) -> int:
     """
     from swarm.schedule.capacity import memory_for_peers  # noqa: PLC0415 - numpy
     from swarm.schedule.workload import Workload  # noqa: PLC0415
-    from swarm.train.optimizer import to_manifest  # noqa: PLC0415 - imports torch
 
     job, captured = prepared.job, prepared.captured
     workload = Workload(
         graph=captured.train,
         evaluation=captured.evaluate,
-        optimizer=to_manifest(job.optimizer),
+        optimizer=job.optimizer_spec(),
         micro_batches=job.micro_batches,
     )
     least, alone = memory_for_peers(workload, peers), memory_for_peers(workload, 1)

@@ -34,10 +34,11 @@ from swarm.wire.records.manifest import Optimizer
 
 
 def optimizer_copies(optimizer: Optimizer) -> int:
-    """Tensors of a parameter's size that the optimizer keeps beside it."""
+    """Tensors of a parameter's size that are kept beside it: the optimizer's state, and an average."""
+    average = int(optimizer.ema > 0)
     if optimizer.kind in {"adam", "adamw"}:
-        return 2
-    return 1 if optimizer.momentum > 0 else 0
+        return 2 + average
+    return int(optimizer.momentum > 0) + average
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,12 +5,13 @@ import asyncio
 import msgspec
 
 from swarm.errors import CapacityError, LocalError
+from swarm.graph.cut import trained_uses
 from swarm.graph.dag import Graph
 from swarm.ids import PeerId, short
 from swarm.protocol.coordination import CoordinationMachine
 from swarm.protocol.coordination_events import JobTerms, MakePlan, PlanMade
 from swarm.services.job import Job
-from swarm.services.job_check import cut_as_planned
+from swarm.services.job_check import average_of, cut_as_planned
 from swarm.wire.messages.coordination import PlanIssue
 from swarm.wire.messages.jobs import JobNotice, JobProgress
 from swarm.wire.records.blobs import TensorBlob
@@ -83,11 +84,13 @@ def made_plan(job: Job, graphs: tuple[Graph, Graph], action: MakePlan) -> PlanMa
         raise CapacityError("; ".join([str(error), *action.left_out])) from None
     plan = msgspec.structs.replace(plan, explanation=(*plan.explanation, *action.left_out))
     initial = {tensor.name: tensor for tensor in job.manifest.tensors}
-    owned = [
-        [train.values[use.value].name for use in (*stage.parameters, *stage.buffers) if use.owned]
-        for stage in cut_as_planned(plan, train)
-    ]
-    return PlanMade(plan=plan, results=tuple(tuple(initial[name] for name in names) for names in owned))
+    averages = frozenset(trained_uses(train)) if job.manifest.optimizer.ema > 0 else frozenset()
+    results = []
+    for stage in cut_as_planned(plan, train):
+        owned = [use.value for use in (*stage.parameters, *stage.buffers) if use.owned]
+        tensors = [(initial[train.values[value].name], value in averages) for value in owned]
+        results.append((*(tensor for tensor, _ in tensors), *(average_of(t) for t, kept in tensors if kept)))
+    return PlanMade(plan=plan, results=tuple(results))
 
 
 def complete_weights(job: Job, trained: tuple[TensorBlob, ...]) -> tuple[TensorBlob, ...]:

@@ -8,6 +8,8 @@ raises RemoteProtocolError with one sentence, and nothing else.
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from swarm.data.checks import check_dataset, check_tensor
 from swarm.errors import LocalError, RemoteProtocolError
 from swarm.graph.cut import changing_tensors, cut
@@ -16,8 +18,17 @@ from swarm.graph.stage import Stage
 from swarm.schedule.units import format_bytes
 from swarm.wire.limits import MAX_BLOCK_BYTES, MAX_GRAPH_BYTES
 from swarm.wire.records.blobs import Blob, TensorBlob
-from swarm.wire.records.manifest import Dataset, Field, Manifest, Optimizer, blobs_of
+from swarm.wire.records.manifest import (
+    AVERAGES,
+    Dataset,
+    Field,
+    Manifest,
+    Optimizer,
+    averaged,
+    blobs_of,
+)
 from swarm.wire.records.plan import Plan
+from swarm.wire.text import MAX_NAME_LENGTH
 
 Kind = tuple[str, tuple[int, ...]]
 """Data type and shape."""
@@ -37,6 +48,9 @@ def check_manifest(manifest: Manifest) -> None:
     for tensor in manifest.tensors:
         check_tensor(tensor)
     names = {tensor.name for tensor in manifest.tensors}
+    if manifest.optimizer.ema > 0:
+        taken = [name for name in names if name.startswith(AVERAGES) or len(averaged(name)) > MAX_NAME_LENGTH]
+        _demand(not taken, "one of its names leaves none for an average")
     _demand(len(names) == len(manifest.tensors), "it has two tensors of one name")
     keys = {key for key, _ in manifest.state}
     _demand(len(keys) == len(manifest.state), "its state_dict has a key twice")
@@ -69,12 +83,23 @@ def check_graphs(manifest: Manifest, train: Graph, evaluate: Graph) -> None:
 def check_weights(weights: Sequence[TensorBlob], manifest: Manifest) -> None:
     """Whether trained weights are of this job: all that its state_dict has, each as large as it was."""
     initial = {tensor.name: _size(tensor) for tensor in manifest.tensors}
+    averages = manifest.optimizer.ema > 0
+    if averages:
+        initial |= {averaged(name): size for name, size in initial.items()}
     found = {tensor.name: _size(tensor) for tensor in weights}
     _demand(len(found) == len(weights), "it returned two tensors of one name", of="result")
     for name, size in found.items():
         _demand(initial.get(name) == size, f"{name[:_SHOWN]} is not as it was", of="result")
     missing = [name for _, name in manifest.state if name not in found]
     _demand(not missing, f"it lacks {missing[0][:_SHOWN] if missing else ''}", of="result")
+    _demand(
+        not averages or any(name.startswith(AVERAGES) for name in found), "it lacks the averages", of="result"
+    )
+
+
+def average_of(tensor: TensorBlob) -> TensorBlob:
+    """What stands for the average of the trained parameter ``tensor``: as large, under its own name."""
+    return replace(tensor, name=averaged(tensor.name))
 
 
 def check_plan(plan: Plan, manifest: Manifest) -> None:

@@ -159,7 +159,8 @@ class SampleSource:
         self._find(job)
         if not path.parent.is_dir():
             raise FailureError(f"{path} cannot be written: no such folder")
-        self.commands.append(("export only trained" if selection.only_trained else "export", job))
+        chosen = [name for name in ("only_trained", "ema") if getattr(selection, name)]
+        self.commands.append((" ".join(["export", *chosen]), job))
         return ExportReport(job=JOB, path=str(path), tensors=3, bytes=1000)
 
     async def revoke(self, lists: tuple[bytes, ...], epoch_key: bytes) -> RevocationReport:

@@ -17,10 +17,12 @@ from swarm.ids import SHORT_ID_LENGTH
 from swarm.train.authored import run_file
 from swarm.train.capture import Loss, capture
 from swarm.train.groups import check_used
-from swarm.train.optimizer import SGD, Adam, AdamW, Optimizer
+from swarm.train.optimizer import SGD, Adam, AdamW, Optimizer, to_manifest
 from swarm.train.samples import Samples, field_names, first_samples, prepare_samples, sample_count
+from swarm.train.settings import check_number
 from swarm.wire.codecs import parse_policy
 from swarm.wire.limits import MAX_MICRO_BATCHES, MAX_STEPS
+from swarm.wire.records import manifest
 from swarm.wire.records.manifest import MAX_EXPORTERS, Precision
 
 __all__ = ["CapturedJob", "TrainingJob", "capture_job", "load_job", "prepare_samples"]
@@ -64,6 +66,9 @@ class TrainingJob:
     """Seconds that the job waits for enough peers before it fails; 0 waits for ever."""
     export_to: Sequence[str] = ()
     """PeerIds, in full, that may have the trained weights beside the author; empty: every member."""
+    ema: float = 0.0
+    """What an exponential average of the trained weights keeps of itself at each step, such as 0.999; 0: no
+    average is kept. It is exported with ``swarm export --ema``; evaluation uses the weights themselves."""
     policy: str = "none"
     """How what stages send each other is compressed: ``none``; one codec for all (``int8``, ``topk:10%``);
     ``uniform:R`` or ``adatopk:R``, which make it R times smaller everywhere, or where it takes longest."""
@@ -76,6 +81,7 @@ class TrainingJob:
         _check_range("seed", self.seed, 0, MAX_SEED)
         _check_patience(self.patience)
         _check_export_to(self.export_to)
+        check_number("ema", self.ema, below=1.0)
         _check_policy(self.policy)
         samples, needed = sample_count(self.dataset), self.micro_batch_size * self.micro_batches
         if samples < needed:
@@ -107,6 +113,10 @@ class TrainingJob:
         if self.precision not in get_args(Precision):
             raise MisuseError(f'precision is "fp32" or "bf16", and not {self.precision!r}')
         _check_name(self.name)
+
+    def optimizer_spec(self) -> manifest.Optimizer:
+        """The manifest's form of the optimizer and of the average that is kept of what it trains."""
+        return to_manifest(self.optimizer, ema=self.ema)
 
     def autocast(self) -> torch.autocast:
         """The context in which the model and its loss run."""

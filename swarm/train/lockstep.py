@@ -62,6 +62,8 @@ class LockstepRun:
     held_out: float | None
     tensors: dict[str, torch.Tensor]
     """Every parameter and buffer of the job after the last step, and every constant."""
+    averages: dict[str, torch.Tensor]
+    """The averages of the trained parameters, where the job keeps some."""
 
 
 class Lockstep:
@@ -232,7 +234,8 @@ def run_lockstep(
     if job.held_out is not None and job.held_out_batches:
         found = [lockstep.evaluate(index, job.held_out(index)) for index in range(job.held_out_batches)]
         held_out = sum(found) / len(found)
-    return LockstepRun(losses=losses, held_out=held_out, tensors=lockstep.tensors())
+    averages = {name: average for e in lockstep.executors for name, average in e.averages().items()}
+    return LockstepRun(losses=losses, held_out=held_out, tensors=lockstep.tensors(), averages=averages)
 
 
 def _inputs(stage: Stage, batch: Batch) -> dict[ValueId, torch.Tensor]:

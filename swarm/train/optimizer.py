@@ -120,8 +120,8 @@ class AdamW:
 Optimizer = SGD | Adam | AdamW
 
 
-def to_manifest(optimizer: Optimizer) -> manifest.Optimizer:
-    """The manifest's form of ``optimizer``."""
+def to_manifest(optimizer: Optimizer, *, ema: float = 0.0) -> manifest.Optimizer:
+    """The manifest's form of ``optimizer``, with the average of what it trains."""
     common = manifest.Optimizer(
         kind="sgd",
         lr=float(optimizer.lr),
@@ -129,6 +129,7 @@ def to_manifest(optimizer: Optimizer) -> manifest.Optimizer:
         weight_decay=float(optimizer.weight_decay),
         clip_norm=float(optimizer.clip_norm),
         groups=tuple(group_to_manifest(group) for group in optimizer.groups),
+        ema=float(ema),
     )
     match optimizer:
         case SGD():

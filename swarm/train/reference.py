@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 from torch.optim import lr_scheduler
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from swarm.errors import MisuseError
 from swarm.train.capture import Loss, loss_and_outputs, set_mode
@@ -46,6 +47,8 @@ class EagerRun:
     """A trained copy of the author's module."""
     loss: Loss | None
     """The copy of the loss that it was trained with."""
+    average: nn.Module | None
+    """The module with torch's average of its parameters, where the job keeps one."""
 
 
 def train_eagerly(job: TrainingJob, samples: Sequence[Array], *, batches: Batches) -> EagerRun:
@@ -63,6 +66,7 @@ def train_eagerly(job: TrainingJob, samples: Sequence[Array], *, batches: Batche
     optimizer = _optimizer(job.optimizer, named)
     scheduler = _scheduler(job.optimizer, optimizer, job.steps)
     names = field_names(job.dataset)
+    average = _average(module, job.ema)
     losses = []
     for step in range(job.steps):
         total = 0.0
@@ -77,8 +81,12 @@ def train_eagerly(job: TrainingJob, samples: Sequence[Array], *, batches: Batche
             nn.utils.clip_grad_norm_(parameters, job.optimizer.clip_norm)
         optimizer.step()
         scheduler.step()
+        if average is not None:
+            average.update_parameters(module)
         losses.append(total / job.micro_batches)
-    return EagerRun(losses=tuple(losses), module=module, loss=loss)
+    return EagerRun(
+        losses=tuple(losses), module=module, loss=loss, average=None if average is None else average.module
+    )
 
 
 def held_out_loss(
@@ -138,6 +146,12 @@ def _optimizer(chosen: Optimizer, named: Mapping[str, nn.Parameter]) -> torch.op
         )
     kind = torch.optim.Adam if isinstance(chosen, Adam) else torch.optim.AdamW
     return kind(groups, lr=chosen.lr, betas=chosen.betas, eps=chosen.eps)
+
+
+def _average(module: nn.Module, decay: float) -> AveragedModel | None:
+    if decay == 0:
+        return None
+    return AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(decay))  # type: ignore[no-untyped-call]
 
 
 def _scheduler(chosen: Optimizer, optimizer: torch.optim.Optimizer, steps: int) -> lr_scheduler.LRScheduler:

@@ -257,6 +257,11 @@ class StageExecutor:
         graph = self.task.graph
         return {graph.values[v].name: tensor for v, tensor in self._all().items() if v in owned}
 
+    def averages(self) -> dict[str, torch.Tensor]:
+        """The averages of the owned parameters by the parameters' names, where the job keeps some."""
+        values = self.task.graph.values
+        return {values[v].name: tensor for v, tensor in self._parameters.averages.items()}
+
     def _all(self) -> dict[ValueId, torch.Tensor]:
         parameters = {value: tensor.detach() for value, tensor in self._parameters.tensors.items()}
         return parameters | self._buffers.tensors

@@ -59,6 +59,9 @@ class Parameters:
         }
         owned = [(graph.values[parameter].name, self.tensors[parameter]) for parameter in self._uses]
         self._optimizer = build(optimizer, owned) if owned else None
+        self._ema = optimizer.ema
+        self.averages: dict[ValueId, torch.Tensor] = {}
+        """Of the owned trained parameters, where the job keeps them and a step has been applied."""
 
     # During a step.
 
@@ -127,7 +130,21 @@ class Parameters:
                 self._optimizer.step()
             for parameter in self._totals:
                 self.tensors[parameter].grad = None
+            if self._ema > 0:
+                self._average()
         self.forget()
+
+    def _average(self) -> None:
+        """Take the step's parameters into their averages, which begin with those of the first step.
+
+        As ``torch.optim.swa_utils.AveragedModel`` does with ``get_ema_multi_avg_fn``.
+        """
+        for parameter in self._uses:
+            tensor = self.tensors[parameter].detach()
+            if parameter in self.averages:
+                self.averages[parameter].lerp_(tensor, 1 - self._ema)
+            else:
+                self.averages[parameter] = tensor.clone(memory_format=torch.preserve_format)
 
     def forget(self) -> None:
         """Drop the gradients of the step."""

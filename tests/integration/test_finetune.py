@@ -17,7 +17,6 @@ from swarm.services.training.verify import Trained, verify
 from swarm.testing.cluster import Cluster, memory_networks
 from swarm.train.device import DeviceThread
 from swarm.train.job import TrainingJob, load_job
-from swarm.train.optimizer import to_manifest
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "finetune.py"
 
@@ -43,7 +42,7 @@ def memory_of(prepared: PreparedJob, peers: int) -> int:
     workload = Workload(
         graph=prepared.captured.train,
         evaluation=prepared.captured.evaluate,
-        optimizer=to_manifest(prepared.job.optimizer),
+        optimizer=prepared.job.optimizer_spec(),
         micro_batches=prepared.job.micro_batches,
     )
     return memory_for_peers(workload, peers)

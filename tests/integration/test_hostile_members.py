@@ -33,7 +33,6 @@ from swarm.testing.cluster import Cluster, memory_networks
 from swarm.testing.hellos import NO_CAPABILITIES
 from swarm.testing.pools import PATIENCE_SECONDS, Recorder
 from swarm.train.job import TrainingJob
-from swarm.train.optimizer import to_manifest
 from swarm.wire.limits import MIB
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.blocks import BlockMissing, BlockRequest
@@ -255,7 +254,7 @@ async def test_what_a_member_says_of_a_job_that_it_has_no_part_in_counts_nowhere
     workload = Workload(
         graph=prepared.captured.train,
         evaluation=prepared.captured.evaluate,
-        optimizer=to_manifest(prepared.job.optimizer),
+        optimizer=prepared.job.optimizer_spec(),
         micro_batches=prepared.job.micro_batches,
     )
     async with cluster:

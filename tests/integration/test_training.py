@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from swarm.errors import CaptureError, FailureError
+from swarm.errors import CaptureError, FailureError, MisuseError
 from swarm.ids import ValueId
 from swarm.protocol.pipeline_events import Backward
 from swarm.schedule.capacity import memory_for_peers
@@ -18,6 +18,7 @@ from swarm.services.job import Job
 from swarm.services.node import Node
 from swarm.services.node_status import describe_node
 from swarm.services.status.document import EncodingStatus
+from swarm.services.status.source import Selection
 from swarm.services.training.author import PreparedJob, prepare_job
 from swarm.services.training.node import TrainingNode
 from swarm.services.training.stage_work import Made, StageWork
@@ -26,7 +27,7 @@ from swarm.testing.cluster import Cluster, NetworksOf, loopback_networks, memory
 from swarm.train.device import DeviceThread
 from swarm.train.job import TrainingJob
 from swarm.train.lockstep import run_lockstep
-from swarm.train.optimizer import SGD, Constant, to_manifest
+from swarm.train.optimizer import SGD, Constant
 from swarm.train.reference import held_out_loss
 
 MakeJob = Callable[..., TrainingJob]
@@ -38,7 +39,7 @@ def memory_of(prepared: PreparedJob, peers: int) -> int:
     workload = Workload(
         graph=prepared.captured.train,
         evaluation=prepared.captured.evaluate,
-        optimizer=to_manifest(prepared.job.optimizer),
+        optimizer=prepared.job.optimizer_spec(),
         micro_batches=prepared.job.micro_batches,
     )
     return memory_for_peers(workload, peers)
@@ -115,6 +116,36 @@ async def test_a_swarm_under_autocast_has_the_bits_of_one_stage(tmp_path: Path, 
         assert run.job.manifest.precision == "bf16"
         found = await verified(run, prepared, tmp_path / "weights.safetensors")
         assert found.good, found
+
+
+async def test_the_average_of_weights_is_exported_from_a_swarm(tmp_path: Path, make_job: MakeJob) -> None:
+    job = make_job(ema=0.75)
+    prepared = prepare_job(job)
+    plain, average = tmp_path / "weights.safetensors", tmp_path / "average.safetensors"
+    async with Cluster(tmp_path / "swarm", networks=memory_networks()) as cluster:
+        run = await train(cluster, prepared, 2)
+        await run.author.export(run.job.id, average, Selection(ema=True))
+        await run.author.export(run.job.id, plain)
+    async with DeviceThread(torch.device("cpu")) as device:
+        own_job = lockstep_job(prepared, cancelled=lambda: False)
+        own = await device.run(run_lockstep, own_job, torch.device("cpu"))
+    found, weights = load_file(average), load_file(plain)
+    assert set(found) == set(weights) == set(prepared.captured.state_dict)
+    assert own.averages
+    for key, name in prepared.captured.state_dict.items():
+        assert torch.equal(found[key], own.averages.get(name, own.tensors[name]))
+        assert torch.equal(weights[key], own.tensors[name])
+    assert own.held_out == run.job.held_out
+    type(job.model)().load_state_dict(found, strict=True)
+
+
+async def test_an_average_that_a_job_does_not_keep_is_not_exported(tmp_path: Path, make_job: MakeJob) -> None:
+    prepared = prepare_job(make_job(steps=1))
+    async with Cluster(tmp_path / "swarm", networks=memory_networks()) as cluster:
+        run = await train(cluster, prepared, 1)
+        with pytest.raises(MisuseError, match="keeps no average of its weights: leave out --ema, or give"):
+            await run.author.export(run.job.id, tmp_path / "average", Selection(ema=True))
+    assert not (tmp_path / "average").exists()
 
 
 async def test_a_boundary_gradient_of_zeros_fails_both_contracts(

@@ -12,13 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from swarm.data.sampler import held_out_batches, held_out_indices, indices
 from swarm.errors import MisuseError
 from swarm.graph.cut import legal_bounds, trained_uses
 from swarm.services.training.verify import TOLERANCE_BF16
 from swarm.train.job import CapturedJob, TrainingJob, capture_job, load_job, prepare_samples
-from swarm.train.lockstep import LockstepJob, LockstepRun, run_lockstep
+from swarm.train.lockstep import Lockstep, LockstepJob, LockstepRun, run_lockstep
 from swarm.train.optimizer import (
     NO_DECAY,
     SGD,
@@ -31,7 +32,6 @@ from swarm.train.optimizer import (
     Linear,
     Optimizer,
     Step,
-    to_manifest,
 )
 from swarm.train.reference import EagerRun, held_out_loss, train_eagerly
 from swarm.train.samples import field_names
@@ -66,7 +66,7 @@ def lockstep_job(captured: CapturedJob, job: TrainingJob) -> LockstepJob:
         graph=captured.train,
         evaluation=captured.evaluate,
         tensors=captured.tensors,
-        optimizer=to_manifest(job.optimizer),
+        optimizer=job.optimizer_spec(),
         micro_batches=job.micro_batches,
         steps=job.steps,
         seed=job.seed,
@@ -231,6 +231,45 @@ def test_under_autocast_weights_stay_whole_and_the_curve_is_pytorchs_within_what
     assert all(torch.equal(tensor, apart.tensors[name]) for name, tensor in ours.tensors.items())
     trained = [captured.train.values[v].name for v in trained_uses(captured.train)]
     assert {ours.tensors[name].dtype for name in trained} == {torch.float32}
+
+
+@pytest.mark.parametrize("optimizer", [SGD(lr=0.1, momentum=0.9), AdamW(lr=0.01, clip_norm=0.2)])
+def test_an_average_is_torchs_and_has_the_same_bits_in_any_partition(optimizer: Optimizer) -> None:
+    job = small_job(optimizer, ema=0.9)
+    eager, captured = eagerly(job), capture_job(job)
+    ours, apart, without = (
+        in_stages(captured, job),
+        in_stages(captured, job, 3),
+        in_stages(captured, small_job(optimizer)),
+    )
+    trained = {captured.train.values[value].name for value in trained_uses(captured.train)}
+    assert set(ours.averages) == set(apart.averages) == trained
+    assert all(torch.equal(average, apart.averages[name]) for name, average in ours.averages.items())
+    assert not without.averages
+    assert (ours.losses, ours.held_out) == (without.losses, without.held_out)
+    assert eager.average is not None
+    expected = eager.average.state_dict()
+    assert any("running_mean" in key for key in expected)
+    for key, name in captured.state_dict.items():
+        ours_now = ours.averages.get(name, ours.tensors[name])
+        torch.testing.assert_close(ours_now, expected[key], rtol=1e-4, atol=1e-6)
+    assert not torch.allclose(ours.averages["head.weight"], ours.tensors["head.weight"])
+
+
+def test_the_formula_of_an_average_is_torchs_to_the_bit() -> None:
+    """On the same parameters after every step: those of our own executor."""
+    job = lockstep_job(capture_job(made := small_job(SGD(lr=0.3), ema=0.95)), made)
+    lockstep = Lockstep(job, (0, len(job.graph.operators)), torch.device("cpu"))
+    mirror = Small()
+    average = AveragedModel(mirror, multi_avg_fn=get_ema_multi_avg_fn(0.95))
+    for step in range(job.steps):
+        lockstep.step(step)
+        mirror.load_state_dict({key: lockstep.tensors()[key] for key in mirror.state_dict()})
+        average.update_parameters(mirror)
+    expected = average.module.state_dict()
+    found = lockstep.executors[0].averages()
+    assert len(found) == 6
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
 
 
 def test_a_group_without_a_parameter_is_refused_when_the_job_is_captured() -> None:

@@ -34,6 +34,7 @@ SAMPLES = {
     "manifest, weights for one peer": replace(FIRST, export_to=("e" * 32,)),
     "manifest, compressed": COMPRESSED,
     "manifest, bf16": replace(FIRST, precision="bf16"),
+    "manifest, an average": replace(FIRST, optimizer=replace(FIRST.optimizer, ema=0.999)),
 }
 
 

@@ -37,6 +37,8 @@ class Selection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     only_trained: bool = False
     """Only what training changes: the adapters of a frozen model, for example."""
+    ema: bool = False
+    """Parameters as the job's average has them; buffers, which are not averaged, as they are at the end."""
 
 
 WHOLE: Final = Selection()

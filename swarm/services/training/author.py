@@ -20,7 +20,6 @@ from swarm.services.job import Job
 from swarm.services.node import Services
 from swarm.services.training.arrays import to_array
 from swarm.train.job import CapturedJob, TrainingJob, capture_job, prepare_samples
-from swarm.train.optimizer import to_manifest
 from swarm.train.rehearsal import rehearse, require_repeatable
 from swarm.wire.codecs import parse_policy
 from swarm.wire.records.manifest import Manifest, blobs_of
@@ -138,7 +137,7 @@ class Author(Service):
             state=tuple(captured.state_dict.items()),
             dataset=prepare(prepared.samples, store),
             held_out=None if prepared.held_out is None else prepare(prepared.held_out, store),
-            optimizer=to_manifest(job.optimizer),
+            optimizer=job.optimizer_spec(),
             micro_batch_size=job.micro_batch_size,
             micro_batches=job.micro_batches,
             steps=job.steps,

@@ -23,6 +23,7 @@ from swarm.train.tensors import check_against
 from swarm.wire.codecs import CodecSpec
 from swarm.wire.coding import check_coding
 from swarm.wire.messages.pipeline import BoundaryTensor, CodedTensor, SharedTensor
+from swarm.wire.records.manifest import averaged
 from swarm.wire.tensors import DType
 
 Result = TypeVar("Result")
@@ -133,8 +134,9 @@ class StageWork:
         return plainly(tensor)
 
     def trained(self) -> dict[str, tuple[Array, DType]]:
-        """Copies of the owned parameters and buffers, by name."""
-        found = {name: to_array(tensor) for name, tensor in self._executor.tensors().items()}
+        """Copies of the owned parameters and buffers by name, and of averages under names of their own."""
+        averages = {averaged(name): tensor for name, tensor in self._executor.averages().items()}
+        found = {name: to_array(tensor) for name, tensor in (self._executor.tensors() | averages).items()}
         return {name: (array.copy(), dtype) for name, (array, dtype) in found.items()}
 
     def fidelity(self, direction: Direction) -> Fidelity | None:

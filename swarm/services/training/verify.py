@@ -21,7 +21,6 @@ from swarm.graph.dag import Graph
 from swarm.services.training.arrays import to_array
 from swarm.services.training.author import PreparedJob
 from swarm.train.lockstep import Batch, LockstepJob, LockstepRun, run_lockstep
-from swarm.train.optimizer import to_manifest
 from swarm.train.reference import Batches, train_eagerly
 
 TOLERANCE: Final = 1e-5
@@ -102,7 +101,7 @@ def lockstep_job(prepared: PreparedJob, *, cancelled: Callable[[], bool]) -> Loc
         graph=captured.train,
         evaluation=captured.evaluate,
         tensors={name: tensor.detach().clone() for name, tensor in captured.tensors.items()},
-        optimizer=to_manifest(job.optimizer),
+        optimizer=job.optimizer_spec(),
         micro_batches=job.micro_batches,
         steps=job.steps,
         seed=job.seed,

@@ -15,6 +15,8 @@ from swarm.wire.text import Name
 MAX_EXPORTERS: Final = 64
 """Peers that a manifest may name as those who may have its weights."""
 
+AVERAGES: Final = "(ema)."
+"""Before the names of averages of parameters; no tensor of a job that has them is named so."""
 
 Precision = Literal["fp32", "bf16"]
 """``bf16``: the graphs were captured under ``torch.autocast``, so that they round where it does."""
@@ -61,6 +63,8 @@ class Optimizer(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
     clip_norm: Positive = 0.0
     """Largest global gradient norm; 0 does not clip."""
     groups: Annotated[tuple[Group, ...], Meta(max_length=16)] = ()
+    ema: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    """What an average of the trained parameters keeps of itself at each step; 0: there is none."""
 
 
 class Field(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -126,6 +130,11 @@ class Cancellation(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
     job: LongId
     wall: WallTime
+
+
+def averaged(name: str) -> str:
+    """The name under which the average of the trained parameter ``name`` is returned and kept."""
+    return f"{AVERAGES}{name}"
 
 
 def blobs_of(manifest: Manifest) -> tuple[Blob, ...]:

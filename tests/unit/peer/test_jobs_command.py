@@ -72,10 +72,11 @@ def test_weights_are_exported_to_an_absolute_path(
     source = SampleSource()
     with node(Home(tmp_path, "author"), source=source):
         assert swarm(tmp_path, "export", "jj", "-o", "w.safetensors", "--only-trained") == 0
-        assert source.commands == [("export only trained", "jj")]
+        assert swarm(tmp_path, "export", "jj", "-o", "w.safetensors", "--ema") == 0
+        assert source.commands == [("export only_trained", "jj"), ("export ema", "jj")]
         capsys.readouterr()
         assert swarm(tmp_path, "export", "jj", "-o", "w.safetensors") == 0
-        assert source.commands[1:] == [("export", "jj")]
+        assert source.commands[2:] == [("export", "jj")]
         assert f"3 tensors, 1000 B, in {tmp_path / 'w.safetensors'}" in capsys.readouterr().err
         assert swarm(tmp_path, "export", "jj", "-o", "w.safetensors", "--json") == 0
         assert json.loads(capsys.readouterr().out)["path"] == str(tmp_path / "w.safetensors")

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
+from msgspec.structs import replace
 
 from swarm.graph.cut import cut, legal_bounds, sent_bytes, shared_parameters
 from swarm.graph.dag import Graph, operator_inputs
@@ -99,6 +100,8 @@ def test_every_stage_needs_what_the_docstring_lists(random_graph: RandomGraph, a
 def test_optimizers_keep_what_they_keep(adamw: Optimizer, sgd: Optimizer):
     momentum = Optimizer(kind="sgd", lr=1.0, schedule=sgd.schedule, momentum=0.9)
     assert [optimizer_copies(optimizer) for optimizer in (adamw, sgd, momentum)] == [2, 0, 1]
+    averaged = [replace(optimizer, ema=0.999) for optimizer in (adamw, sgd, momentum)]
+    assert [optimizer_copies(optimizer) for optimizer in averaged] == [3, 1, 2]
 
 
 def tied(sketch) -> Graph:

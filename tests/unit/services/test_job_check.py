@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from swarm.errors import RemoteProtocolError
 from swarm.graph.dag import Graph, Operator, Ref, TensorSpec, Value
 from swarm.services.job_check import (
+    average_of,
     check_graphs,
     check_manifest,
     check_memory,
@@ -132,6 +133,14 @@ def test_a_job_whose_parts_fit_passes() -> None:
         ({"tensors": (replace(WEIGHT, shape=(7,)),)}, "not what its shape calls for"),
         ({"state": (("w", "w"), ("w", "w"))}, "a key twice"),
         ({"state": (("a", "b"),)}, "its state_dict has b, which is no tensor"),
+        (
+            {"tensors": (replace(WEIGHT, name="(ema).w"),), "optimizer": optimizer(ema=0.9), "state": ()},
+            "leaves none for an average",
+        ),
+        (
+            {"tensors": (replace(WEIGHT, name="w" * 996),), "optimizer": optimizer(ema=0.9), "state": ()},
+            "leaves none for an average",
+        ),
         ({"frozen": ("v",)}, "v is frozen, and not in its state_dict"),
         ({"graph": Blob(size=4, blocks=())}, "4 bytes cannot be in 0 blocks"),
         ({"graph": Blob(size=1, blocks=(NAME, NAME))}, "1 bytes cannot be in 2 blocks"),
@@ -159,6 +168,20 @@ def test_weights_that_are_not_the_jobs(weights: tuple[TensorBlob, ...], complain
     check_weights((replace(WEIGHT, blob=Blob(size=24, blocks=("z" * 52,))),), manifest())
     with pytest.raises(RemoteProtocolError, match=complaint):
         check_weights(weights, manifest())
+
+
+def test_weights_have_averages_where_the_job_keeps_them_and_only_there() -> None:
+    average = replace(WEIGHT, name="(ema).w")
+    assert average_of(WEIGHT) == average
+    keeping = manifest(optimizer=optimizer(ema=0.9))
+    check_weights((WEIGHT, average), keeping)
+    for weights, job, complaint in (
+        ((WEIGHT,), keeping, "it lacks the averages"),
+        ((WEIGHT, replace(average, shape=(2, 3))), keeping, "w is not as it was"),
+        ((WEIGHT, average), manifest(), "w is not as it was"),
+    ):
+        with pytest.raises(RemoteProtocolError, match=complaint):
+            check_weights(weights, job)
 
 
 VALUES = graph().values

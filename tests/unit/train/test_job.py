@@ -113,6 +113,8 @@ def test_a_dataset_smaller_than_one_step_is_refused_with_the_numbers() -> None:
         ({"micro_batches": True}, "micro_batches is a whole number from 1 to 4096, and not True"),
         ({"micro_batch_size": -1}, "micro_batch_size is a whole number from 1 to 1048576, and not -1"),
         ({"seed": -1}, "seed is a whole number from 0 to 9223372036854775807, and not -1"),
+        ({"ema": 1.0}, "ema must be a number of at least 0 and below 1, and not 1.0"),
+        ({"ema": True}, "ema must be a number of at least 0 and below 1, and not True"),
         ({"patience": -1}, "patience is a number of seconds, 0 or more, and not -1"),
         ({"name": "x" * 201}, "name is one printable line of at most 200 characters"),
         (
