@@ -2,7 +2,7 @@
 
 import hashlib
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -11,7 +11,6 @@ import torch
 from swarm.compress.codec import Arrived, Mask, Place, Request
 from swarm.compress.fidelity import Fidelity, fidelity_of
 from swarm.compress.ladder import Encoded, TakenApart, put_together, read, take_apart
-from swarm.graph.dag import Graph
 from swarm.graph.stage import Edge
 from swarm.ids import StageIndex, ValueId
 from swarm.wire.codecs import CodecSpec
@@ -44,17 +43,14 @@ class Passage:
 
 
 def codecs_of(
-    graph: Graph, edges: Sequence[Edge], senders: Mapping[StageIndex, CodecSpec]
+    lossy: Container[ValueId], edges: Sequence[Edge], senders: Mapping[StageIndex, CodecSpec]
 ) -> dict[ValueId, CodecSpec]:
     """The codec of each tensor on ``edges``, by the stage at their other end.
 
-    What no gradient reaches, such as masks and positions, travels as it is.
+    ``lossy`` has the activations (:func:`swarm.graph.dag.activations`), in training and in evaluation alike;
+    everything else travels as it is.
     """
-    plain = CodecSpec()
-    return {
-        edge.value: senders[edge.stage] if graph.values[edge.value].differentiable else plain
-        for edge in edges
-    }
+    return {edge.value: senders[edge.stage] if edge.value in lossy else CodecSpec() for edge in edges}
 
 
 class Boundaries:

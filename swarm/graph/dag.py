@@ -194,6 +194,24 @@ def consumers(graph: Graph) -> dict[ValueId, tuple[OperatorIndex, ...]]:
     return {value: tuple(users) for value, users in found.items()}
 
 
+def activations(graph: Graph) -> frozenset[ValueId]:
+    """What the model makes of its inputs with its parameters.
+
+    Neither parameters and what is made of them alone, nor what inputs, buffers and constants alone decide,
+    such as masks and position ids.
+    """
+    of_inputs = set(graph.of_kind("input"))
+    of_parameters = set(graph.of_kind("parameter"))
+    for operator in graph.operators:
+        made = [ValueId(value) for value in operator.outputs if value >= 0]
+        read = operator_inputs(operator)
+        if not of_inputs.isdisjoint(read):
+            of_inputs.update(made)
+        if not of_parameters.isdisjoint(read):
+            of_parameters.update(made)
+    return frozenset(of_inputs & of_parameters)
+
+
 def encode_graph(graph: Graph) -> bytes:
     """The bytes of a graph's block."""
     return msgspec.msgpack.encode(graph)

@@ -15,7 +15,7 @@ from swarm.compress.codec import Place
 from swarm.compress.ladder import plainly, put_together, read
 from swarm.errors import TrainingError
 from swarm.graph.cut import cut, shared_parameters
-from swarm.graph.dag import Graph
+from swarm.graph.dag import Graph, activations
 from swarm.graph.evaluation import evaluation_stages
 from swarm.graph.stage import Stage
 from swarm.ids import OperatorIndex, ValueId
@@ -84,7 +84,11 @@ class Lockstep:
         self.stages = cut(job.graph, bounds)
         self.shared = shared_parameters(job.graph, self.stages)
         self._codecs = dict(enumerate(codecs or [CodecSpec()] * len(self.stages)))
-        self._boundaries = [Boundaries(job.seed, device) for _ in self.stages]
+        self._activations = {
+            "train": activations(job.graph),
+            "evaluate": activations(job.evaluation or job.graph),
+        }
+        self.boundaries = [Boundaries(job.seed, device) for _ in self.stages]
         self._evaluation: Sequence[Stage] = ()
         if job.evaluation is not None:
             self._evaluation = evaluation_stages(job.graph, self.stages, job.evaluation)
@@ -136,7 +140,7 @@ class Lockstep:
                 executor.abandon_step()
             raise TrainingError(f"step {step}: {settlement.cause}")
         rate = learning_rate(self.job.optimizer, step, self.job.steps)
-        for executor, boundaries in zip(self.executors, self._boundaries, strict=True):
+        for executor, boundaries in zip(self.executors, self.boundaries, strict=True):
             boundaries.forget()
             executor.apply(settlement.clip, rate)
         for shared in self.shared:
@@ -203,14 +207,14 @@ class Lockstep:
         """What ``stage`` made, as the stages have it that it goes to."""
         forward = passage.direction == "forward"
         edges = stage.outgoing if forward else stage.incoming
-        graph = self.job.graph if passage.phase == "train" else self.job.evaluation or self.job.graph
+        lossy = self._activations[passage.phase]
         senders = {edge.stage: self._codecs[stage.index if forward else edge.stage] for edge in edges}
-        apart = self._boundaries[stage.index].send(tensors, passage, codecs_of(graph, edges, senders))
+        apart = self.boundaries[stage.index].send(tensors, passage, codecs_of(lossy, edges, senders))
         arrived: dict[ValueId, torch.Tensor] = {}
         for edge in edges:
             if edge.value in apart:
                 payload = {edge.value: read(apart[edge.value].encode())}
-                arrived |= self._boundaries[edge.stage].receive(payload, passage)
+                arrived |= self.boundaries[edge.stage].receive(payload, passage)
         return arrived
 
     def _plain(self, tensor: torch.Tensor) -> torch.Tensor:

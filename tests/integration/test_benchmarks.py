@@ -11,6 +11,8 @@ from benchmarks.at_rest import BootstrapBenchmarkOptions, table_of
 from benchmarks.at_rest import measure as measure_bootstrap
 from benchmarks.codec import CodecOptions
 from benchmarks.codec import measure as measure_codecs
+from benchmarks.convergence import OWN_MASKS, ConvergenceOptions, shown
+from benchmarks.convergence import measure as measure_convergence
 from benchmarks.dhts.contest import Outcome
 from benchmarks.discovery import DiscoveryOptions, percentile
 from benchmarks.discovery import measure as measure_discovery
@@ -135,3 +137,15 @@ def test_a_benchmark_runs_as_a_program(program: Path) -> None:
         return
     told = subprocess.run([sys.executable, program, "--help"], capture_output=True, text=True, check=True)
     assert f"python benchmarks/{program.name}" in told.stdout
+
+
+@pytest.mark.timeout(400)
+def test_codecs_are_compared_by_what_training_comes_to() -> None:
+    policies = ("none", "int4", "topk:10%:8", OWN_MASKS)
+    lines = list(measure_convergence(ConvergenceOptions(seeds=1, steps=2, model="resnet"), policies))
+    runs = {line.policy: line.runs[0] for line in lines}
+    assert runs["none"].held_out == runs["none"].held_out_plain
+    assert runs["int4"].held_out != runs["int4"].held_out_plain
+    assert runs["int4"].sent < runs["none"].sent / 6
+    assert runs["topk:10%:8"].sent < runs[OWN_MASKS].sent < runs["topk:10%:8"].sent * 1.5
+    assert len(shown(lines).splitlines()) == 2 + len(lines)

@@ -13,6 +13,7 @@ from swarm.compress.fidelity import Fidelity
 from swarm.compress.ladder import Encoded, TakenApart, plainly, put_together
 from swarm.data.tensors import Array
 from swarm.errors import RemoteProtocolError
+from swarm.graph.dag import activations
 from swarm.ids import OperatorIndex, ValueId
 from swarm.protocol.pipeline_events import AdoptShared, Backward, Forward, Measure, SendShared, Update
 from swarm.services.training.arrays import from_array, to_array
@@ -49,6 +50,7 @@ class StageWork:
         self._loaded = loaded
         self._executor = loaded.executor
         self._boundaries = Boundaries(loaded.job.manifest.seed, loaded.executor.device)
+        self._activations = {phase: activations(graph) for phase, graph in loaded.graphs.items()}
         self._seconds = 0.0
 
     def check(self, message: BoundaryTensor | SharedTensor, size: int) -> None:
@@ -159,13 +161,10 @@ class StageWork:
         """The codec of each tensor that is sent: that of its hop, which its gradient takes back."""
         role, stages = self._loaded.role, self._loaded.plan.stages
         route = role.train if passage.phase == "train" else role.evaluate
-        graph = self._loaded.graphs[passage.phase]
-        if passage.direction == "forward":
-            mine = stages[role.stage].codec
-            return codecs_of(graph, route.outgoing, {edge.stage: mine for edge in route.outgoing})
-        return codecs_of(
-            graph, route.incoming, {edge.stage: stages[edge.stage].codec for edge in route.incoming}
-        )
+        forward = passage.direction == "forward"
+        edges = route.outgoing if forward else route.incoming
+        senders = {edge.stage: stages[role.stage if forward else edge.stage].codec for edge in edges}
+        return codecs_of(self._activations[passage.phase], edges, senders)
 
     def _plain(self, payloads: Mapping[Key, object]) -> dict[Key, torch.Tensor]:
         """Shared parameters and their gradients, which travel as they are."""
