@@ -60,7 +60,7 @@ async def measure(options: DiscoveryOptions) -> Table:
     programs: dict[str, Open] = {"kademlia": _opened(Bare), "ours": _opened(Ours)}
     remarks = [
         f"{options.repetitions} repetitions of {options.nodes} nodes, the programs in turns",
-        f"{AT_A_TIME} actions at a time, {MANY_AT_A_TIME} with losses; all nodes of a program in one process",
+        f"{AT_A_TIME} actions at a time, {MANY_AT_A_TIME} with losses, as many as one process has time for",
     ]
     if options.hivemind:
         try:

@@ -119,9 +119,10 @@ def may_pass(address: Address, *, between: Address) -> bool:
     A loopback address only does on this machine, and a link-local one on no other segment; both are neither
     given to nor taken from anybody else.
     """
-    if not address.is_dialable or address.is_link_local:
+    nature = _nature(address.host)
+    if address.port == 0 or not nature.one_host or nature.link_local:
         return False
-    return not address.is_loopback or between.is_loopback
+    return not nature.loopback or between.is_loopback
 
 
 def split_host_port(text: str) -> tuple[str, int]:

@@ -57,12 +57,12 @@ class Answering:
             return (
                 not contact.silences
                 and contact.id != asker.id
-                and reachable[contact.address.family]
+                and reachable[contact.family]
                 and may_pass(contact.address, between=asker.address)
             )
 
         named = self._table.closest(question.target, K, of=is_of_use)
-        return Nodes(tuple(NodeAddress(contact.id, contact.address.pack()) for contact in named))
+        return Nodes(tuple(NodeAddress(contact.id, contact.packed) for contact in named))
 
     def _records(self, question: FindRecords) -> Records:
         tags = question.known

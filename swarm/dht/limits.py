@@ -33,6 +33,9 @@ MAX_LOOKUP_CALLS: Final = 200
 MAX_NODE_ADDRESSES: Final = 3
 """Addresses at which one lookup tries to reach one node."""
 
+MAX_REPEATED_LOOKUPS: Final = 2
+"""Times that a lookup begins anew where it knows fewer than k nodes and none has answered."""
+
 LOOKUP_SECONDS: Final = 15.0
 """After this long a lookup makes do with what it has."""
 

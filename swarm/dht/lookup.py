@@ -22,6 +22,7 @@ from swarm.dht.limits import (
     MAX_ALPHA,
     MAX_LOOKUP_CALLS,
     MAX_NODE_ADDRESSES,
+    MAX_REPEATED_LOOKUPS,
     K,
 )
 from swarm.dht.messages import FindNodes, Nodes
@@ -41,8 +42,10 @@ class _State(Enum):
 _SPARE: Final = 3
 """Times k that a lookup takes from the table: the closest of everybody may all be dead."""
 
-_GONE: Final = frozenset({_State.FAILED})
-_LATE: Final = frozenset({_State.DOUBTED})
+_GONE: Final = (_State.FAILED,)
+_LATE: Final = (_State.DOUBTED,)
+_UNFINISHED: Final = (_State.NEW, _State.ASKED, _State.DOUBTED)
+"""Tuples, since what is compared by identity need not be hashed: this is asked of each candidate, each time."""
 
 
 @dataclass(slots=True, kw_only=True, order=True)
@@ -91,8 +94,12 @@ class Lookup:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOOKUP_SECONDS):
                 await self._search()
+                for _ in range(MAX_REPEATED_LOOKUPS):
+                    if self._answered or len(self._candidates) >= self._k:
+                        break
+                    await self._search_again()
         self._table.looked_up(self._target)
-        answered = self._nearest(besides=frozenset(_State) - {_State.ANSWERED})
+        answered = self._nearest(besides=(*_GONE, *_UNFINISHED))
         return [one.contact for one in answered if one.contact is not None]
 
     async def _search(self) -> None:
@@ -108,16 +115,20 @@ class Lookup:
             for task in tasks:
                 task.cancel()
 
-    def _nearest(self, *, besides: frozenset[_State]) -> list[_Candidate]:
+    async def _search_again(self) -> None:
+        """Ask those once more that did not answer: of the few that are known, datagrams may have been lost."""
+        for candidate in self._candidates:
+            candidate.state = _State.NEW
+        await self._search()
+
+    def _nearest(self, *, besides: tuple[_State, ...]) -> list[_Candidate]:
         """The k closest, not all alike, whose state is none of ``besides``."""
         counted = [one for one in self._candidates if one.state not in besides]
         return diverse(counted, self._k)
 
     def _is_finished(self) -> bool:
         """Whether the k closest have answered, and nobody closer may still do."""
-        waited_for = {_State.NEW, _State.ASKED, _State.DOUBTED}
-        if self._asked >= MAX_LOOKUP_CALLS:
-            waited_for.discard(_State.NEW)
+        waited_for = _UNFINISHED if self._asked < MAX_LOOKUP_CALLS else (_State.ASKED, _State.DOUBTED)
         return not any(one.state in waited_for for one in self._nearest(besides=_GONE))
 
     def _next(self) -> _Candidate | None:
@@ -125,7 +136,7 @@ class Lookup:
         under_way = sum(one.state is _State.ASKED for one in self._candidates)
         if under_way >= min(ALPHA + self._late, MAX_ALPHA) or self._asked >= MAX_LOOKUP_CALLS:
             return None
-        nearest = self._nearest(besides=_GONE | _LATE)
+        nearest = self._nearest(besides=(*_GONE, *_LATE))
         return next((one for one in nearest if one.state is _State.NEW), None)
 
     async def _ask(self, candidate: _Candidate) -> None:

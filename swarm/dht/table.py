@@ -37,7 +37,7 @@ class Contact(Node):  # type: ignore[misc]  # the library has no types
 
     ``heard`` is the elapsed time of its last datagram, ``silences`` the calls in a row that it left
     unanswered, ``envelope`` how it sealed last, ``storing`` whether it holds records for others, ``invite``
-    by which it is a member: None where that is not known.
+    by which it is a member: None where that is not known. What answers say of it is worked out once.
     """
 
     id: bytes
@@ -45,7 +45,10 @@ class Contact(Node):  # type: ignore[misc]  # the library has no types
     def __init__(self, node: bytes, address: Address, *, boot: bytes, storing: bool) -> None:
         super().__init__(node, address.host, address.port)
         self.address = address
+        self.family = address.family
+        self.packed = address.pack()
         self.prefix = address.neighbourhood
+        self.peer = PeerId(base32(node))
         self.boot = boot
         self.storing = storing
         self.silences = 0
@@ -53,11 +56,6 @@ class Contact(Node):  # type: ignore[misc]  # the library has no types
         self.envelope: Envelope | None = None
         self.invite: str | None = None
         self.round_trip = RoundTrip()
-
-    @property
-    def peer(self) -> PeerId:
-        """The peer whose key the node id is bound to."""
-        return PeerId(base32(self.id))
 
 
 def distance(one: bytes, other: bytes) -> int:

@@ -1,6 +1,7 @@
 """What a node does unasked: looks after contacts, buckets, records and newcomers."""
 
 import asyncio
+import itertools
 import secrets
 from typing import Final
 
@@ -39,7 +40,7 @@ class Upkeep:
         while True:
             newcomer = await self._newcomers.get()
             for key in self._node.storage.held_keys():
-                if self._should_hold(newcomer, key) and self._is_closest(key, besides=newcomer):
+                if self._is_closest(key, besides=newcomer) and self._should_hold(newcomer, key):
                     held = self._node.storage.read(key, now=self._node.clock.wall())
                     await self._node.store(newcomer, key, [one.data for one in held])
 
@@ -48,8 +49,8 @@ class Upkeep:
 
     def _is_closest(self, key: bytes, *, besides: Contact) -> bool:
         own = distance(self._node.id, key)
-        others = (one for one in self._node.table.closest(key, 2) if one.id != besides.id)
-        return all(own < distance(one.id, key) for one in others)
+        nearest = itertools.islice(self._node.table.by_distance(key), 2)
+        return all(own < distance(one.id, key) for one in nearest if one.id != besides.id)
 
     async def ping_stale(self) -> None:
         """Ask the contacts that were not heard for long, or did not answer their last call."""

@@ -109,6 +109,20 @@ def test_nobody_who_answers_is_nobody_found(run: Run) -> None:
     run(body)
 
 
+def test_the_only_one_that_is_known_is_asked_again_where_datagrams_were_lost(run: Run) -> None:
+    async def body(scene: Scene) -> None:
+        for contact in scene.own.table.contacts()[1:]:
+            scene.own.table.remove_contact(contact)
+        scene.network.loss = 1.0
+        loop = asyncio.get_running_loop()
+        loop.call_later(1.5, setattr, scene.network, "loss", 0.0)
+        found, seconds = await scene.look_up()
+        assert len(found) == K
+        assert seconds < LOOKUP_SECONDS
+
+    run(body)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_lost_datagrams_cost_time_and_few_results(run: Run, seed: int) -> None:
     async def body(scene: Scene) -> None:
