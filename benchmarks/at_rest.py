@@ -99,7 +99,7 @@ class Peers:
         """The same, and published in the DHT."""
         async with self.linked() as pool:
             identity = pool.identity
-            config = DiscoveryConfig(swarm=identity.swarm, listen=(LOOPBACK,), port=0, storing=False)
+            config = DiscoveryConfig(swarm=identity.swarm, listen=(LOOPBACK,), port=0, storing="never")
             discovery = Discovery(config, key=identity.key, clock=SystemClock())
             discovery.set_epoch(0, first_epoch_key(identity.door_key))
             await discovery.start()

@@ -13,6 +13,11 @@ Family = Literal["IPv4", "IPv6"]
 
 _PORT_BYTES: Final = 2
 _NEIGHBOURHOOD_BITS: Final = {4: 24, 6: 56}
+_LOCAL: Final = {
+    4: tuple(map(ipaddress.ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))),
+    6: (ipaddress.ip_network("fc00::/7"),),
+}
+"""RFC 1918 and RFC 4193. What providers share (RFC 6598) is not among them: their routers lie before it."""
 _PACKED_LENGTHS: Final = (4 + _PORT_BYTES, 16 + _PORT_BYTES)
 
 
@@ -33,6 +38,7 @@ class _Nature:
     family: Family
     loopback: bool
     link_local: bool
+    local: bool
     one_host: bool
     neighbourhood: str
 
@@ -51,6 +57,7 @@ def _nature(host: str) -> _Nature:
         family="IPv4" if ip.version == 4 else "IPv6",
         loopback=ip.is_loopback,
         link_local=ip.is_link_local,
+        local=ip.is_loopback or ip.is_link_local or any(ip in network for network in _LOCAL[ip.version]),
         one_host=one_host,
         neighbourhood=str(ipaddress.ip_network((start, bits))),
     )
@@ -92,6 +99,11 @@ class Address:
     def is_link_local(self) -> bool:
         """Whether the address means something on one network segment only."""
         return _nature(self.host).link_local
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the address is of a home or an office, which no router of theirs lies before."""
+        return _nature(self.host).local
 
     @property
     def neighbourhood(self) -> str:

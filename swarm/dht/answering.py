@@ -1,5 +1,6 @@
 """Answering: what this node tells proven contacts, from its table and its storage."""
 
+from collections.abc import Callable
 from typing import assert_never
 
 from swarm.clock import Clock
@@ -9,6 +10,7 @@ from swarm.dht.messages import (
     KNOWN_BYTES,
     SEQUENCE_BYTES,
     Answer,
+    AskKnock,
     FindNodes,
     FindRecords,
     NodeAddress,
@@ -22,24 +24,35 @@ from swarm.dht.messages import (
     fill,
     record_tag,
 )
+from swarm.dht.reachability import Reachability
 from swarm.dht.storage import Held, RecordStorage
 from swarm.dht.table import Contact, Table
 from swarm.errors import RemoteProtocolError
 
 
 class Answering:
-    """The answering side of a node. One that is not ``storing`` takes no records for others."""
+    """The answering side of a node. It takes no records for those whom it is not ``storing`` for.
 
-    def __init__(self, *, table: Table, storage: RecordStorage, clock: Clock, storing: bool) -> None:
+    ``on_ask_knock`` hears who wants to be knocked at.
+    """
+
+    def __init__(
+        self, *, table: Table, storage: RecordStorage, clock: Clock, reachability: Reachability
+    ) -> None:
         self._table = table
         self._storage = storage
         self._clock = clock
-        self._storing = storing
+        self._reachability = reachability
+        self.on_ask_knock: Callable[[Contact], None] | None = None
 
     def answer(self, question: Question, asker: Contact) -> Answer:
         """The answer to ``question``; raises RemoteProtocolError for a record that nobody should send."""
         match question:
             case Ping():
+                return Pong()
+            case AskKnock():
+                if self.on_ask_knock is not None:
+                    self.on_ask_knock(asker)
                 return Pong()
             case FindNodes():
                 return self._nodes(question, asker)
@@ -79,7 +92,7 @@ class Answering:
         return Records(tuple(page), cursor)
 
     def _stored(self, question: Store, asker: Contact) -> Stored:
-        if not self._storing:
+        if not self._reachability.stores_for(asker.address):
             return Stored((0,) * len(question.records))
         source = asker.address.neighbourhood
         return Stored(tuple(self._offer(question.key, record, source) for record in question.records))

@@ -12,6 +12,7 @@ from swarm.dht.contacts import Contacts
 from swarm.dht.limits import TRANSMISSIONS
 from swarm.dht.messages import MESSAGE_ID_BYTES, Answer, Challenge, Datagram, Question, Reply, Request
 from swarm.dht.proof import Proof, answering_statement, asking_statement, is_proof, make_proof, node_id
+from swarm.dht.reachability import Reachability
 from swarm.dht.roundtrip import RoundTrip
 from swarm.dht.seal import Envelope, Opened, Sealer
 from swarm.dht.table import Contact
@@ -96,7 +97,7 @@ class _Call:
 
 
 class Calls:
-    """The asking side of a node, which says of itself whether it is ``storing`` for others.
+    """The asking side of a node, which says of itself whether it is storing for whom it asks.
 
     ``transmit`` sends one datagram at once, never blocks, and says whether there is a way to the address.
     """
@@ -108,11 +109,11 @@ class Calls:
         sealer: Sealer,
         contacts: Contacts,
         clock: Clock,
-        storing: bool,
+        reachability: Reachability,
         transmit: Transmit,
     ) -> None:
         self._key = key
-        self._storing = storing
+        self._reachability = reachability
         self._node = node_id(key.public)
         self._sealer = sealer
         self._contacts = contacts
@@ -168,7 +169,7 @@ class Calls:
         envelope = self._sealer.best(heard) if not call.transmissions else self._sealer.compatible(heard)
         request = Request(
             message=call.message,
-            storing=self._storing,
+            storing=self._reachability.stores_for(call.target.address),
             prove=contact is None,
             cookie=call.cookie,
             proof=call.proof,

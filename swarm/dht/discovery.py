@@ -26,9 +26,11 @@ from swarm.dht.calls import Target
 from swarm.dht.endpoint import Endpoint, Network, UdpNetwork
 from swarm.dht.finding import Finding
 from swarm.dht.joining import Joining, JoinReport
+from swarm.dht.knocking import Knocking
 from swarm.dht.limits import MAX_REMEMBERED
 from swarm.dht.node import Node
 from swarm.dht.publishing import Publishing
+from swarm.dht.reachability import Storing
 from swarm.dht.remembered import encode_contacts, load_contacts, save_contacts
 from swarm.dht.upkeep import Upkeep
 from swarm.errors import FailureError, LocalError
@@ -44,6 +46,7 @@ _TICK_SECONDS: Final = 5.0
 """Chores wait in short naps, because the loop's timers stand still while a laptop sleeps."""
 
 _MINUTE: Final = 60.0
+_KNOCK_SECONDS: Final = 15.0
 _SAVE_SECONDS: Final = 300.0
 _REJOIN_SECONDS: Final = 15.0
 _REVISIT_SECONDS: Final = 300.0
@@ -59,8 +62,8 @@ class DiscoveryConfig:
     """Hosts to listen on, at most one for each address family."""
     port: int = 7423
     """UDP port; 0 takes any that is free."""
-    storing: bool = True
-    """Whether to hold records for others: not where others cannot reach us."""
+    storing: Storing = "always"
+    """When to hold records for others: always, where strangers are known to reach us, or never."""
     state: Path | None = None
     """File that remembers contacts between runs; None remembers none."""
     lifetime: float = 1800.0
@@ -83,6 +86,8 @@ class DiscoveryStatistics:
     records: int
     """Held here; a publisher's counts under each of its two keys."""
     stored_bytes: int
+    reached: bool
+    """Whether strangers from beyond the local network have reached us lately."""
     confirmed: int
     """Other nodes that confirmed our own record when it was published last."""
     calls: int
@@ -111,6 +116,7 @@ class Discovery:
         self._publishing = Publishing(self._node, key=key, lifetime=config.lifetime)
         self._finding = Finding(self._node)
         self._upkeep = Upkeep(self._node)
+        self._knocking = Knocking(self._node, network=self._network, hosts=config.listen)
         self._endpoint: Endpoint | None = None
         self._seeds: tuple[str, ...] = ()
         self._remembered: list[Target] = []
@@ -152,6 +158,8 @@ class Discovery:
         """
         async with asyncio.TaskGroup() as group:
             group.create_task(self._upkeep.hand_over())
+            group.create_task(self._knocking.give())
+            group.create_task(self._every(_KNOCK_SECONDS, self._knocking.ask))
             group.create_task(self._every(_TICK_SECONDS, self._tick))
             group.create_task(self._keep_in_touch())
             group.create_task(self._every(_MINUTE, self._publishing.refresh))
@@ -222,6 +230,7 @@ class Discovery:
             contacts=len(self._node.table.contacts()),
             records=len(self._node.storage),
             stored_bytes=self._node.storage.stored_bytes,
+            reached=self._node.reachability.is_reached,
             confirmed=self._publishing.confirmed,
             calls=calls.made,
             calls_repeated=calls.repeated,

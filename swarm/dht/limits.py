@@ -104,5 +104,14 @@ MAX_SOURCES: Final = 4096
 MAX_HAND_OVERS: Final = 256
 """Newcomers that wait to be handed records."""
 
+MAX_KNOCKS: Final = 64
+"""Contacts that wait to be knocked at."""
+
+MAX_SENT_TO: Final = 8192
+"""Addresses that a node remembers to have sent to, the last ones: a router forgets them within minutes."""
+
+REACHED_SECONDS: Final = 1800.0
+"""How long a node that a stranger reached takes itself for reachable; it asks again after half of that."""
+
 MAX_REMEMBERED: Final = 64
 """Contacts in the state file."""

@@ -45,7 +45,7 @@ _SPARE: Final = 3
 _GONE: Final = (_State.FAILED,)
 _LATE: Final = (_State.DOUBTED,)
 _UNFINISHED: Final = (_State.NEW, _State.ASKED, _State.DOUBTED)
-"""Tuples, since what is compared by identity need not be hashed: this is asked of each candidate, each time."""
+"""Tuples: their members are compared by identity, without a hash, for each candidate each time."""
 
 
 @dataclass(slots=True, kw_only=True, order=True)
@@ -116,7 +116,7 @@ class Lookup:
                 task.cancel()
 
     async def _search_again(self) -> None:
-        """Ask those once more that did not answer: of the few that are known, datagrams may have been lost."""
+        """Ask those once more that did not answer: where few are known, datagrams may have been lost."""
         for candidate in self._candidates:
             candidate.state = _State.NEW
         await self._search()

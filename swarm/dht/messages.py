@@ -6,6 +6,7 @@
     B -> A   Challenge            where B has not seen A's proof: here is a cookie, and my own proof
     A -> B   Request              the same message id, now with A's proof over the cookie
     B -> A   Reply                with ``proof`` where A asked for it
+    B -> A   Knock                where A has asked for one, from another port of B's
 
 A request is never smaller than a challenge (it is padded), and a reply larger than its request goes only to
 an address that has echoed a cookie. Requests change nothing when repeated, so they may be sent again.
@@ -109,7 +110,11 @@ class Stored(_Body, frozen=True, tag=8):
     held: Annotated[tuple[Sequence, ...], Meta(max_length=MAX_PAGE_RECORDS)]
 
 
-Question = Ping | FindNodes | FindRecords | Store
+class AskKnock(_Body, frozen=True, tag=9):
+    """Send a :class:`Knock` to where this comes from, out of a port that nobody sends to."""
+
+
+Question = Ping | FindNodes | FindRecords | Store | AskKnock
 Answer = Pong | Nodes | Records | Stored
 
 
@@ -144,7 +149,11 @@ class Challenge(_Datagram, frozen=True, kw_only=True, tag=3):
     proof: Proof
 
 
-Datagram = Request | Reply | Challenge
+class Knock(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=4):
+    """Says only that it came. It gets no answer: that would open the way that it is to show open."""
+
+
+Datagram = Request | Reply | Challenge | Knock
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(Datagram)

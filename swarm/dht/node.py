@@ -10,6 +10,7 @@ from swarm.dht.lookup import Lookup
 from swarm.dht.messages import Store, Stored, fill
 from swarm.dht.proof import node_id
 from swarm.dht.protocol import Protocol
+from swarm.dht.reachability import Reachability, Storing
 from swarm.dht.rendezvous import Rendezvous
 from swarm.dht.storage import RecordStorage
 from swarm.dht.table import Contact, Table
@@ -26,7 +27,7 @@ class Node:
         key: PrivateKey,
         *,
         swarm: SwarmId,
-        storing: bool,
+        storing: Storing,
         clock: Clock,
         invite_of: Callable[[PeerId], str | None] = lambda _: None,
     ) -> None:
@@ -34,14 +35,21 @@ class Node:
         self.swarm = swarm
         self.rendezvous = Rendezvous(swarm)
         self.clock = clock
-        self.storing = storing
+        self.reachability = Reachability(storing, clock=clock)
         self.table = Table(self.id, clock=clock)
         self.storage = RecordStorage(
             self.id, swarm=swarm, known=lambda peer: invite_of(peer) is not None, belongs=self.rendezvous.has
         )
-        answering = Answering(table=self.table, storage=self.storage, clock=clock, storing=storing)
+        self.answering = Answering(
+            table=self.table, storage=self.storage, clock=clock, reachability=self.reachability
+        )
         self.protocol = Protocol(
-            key, clock=clock, table=self.table, storing=storing, answer=answering.answer, invite_of=invite_of
+            key,
+            clock=clock,
+            table=self.table,
+            reachability=self.reachability,
+            answer=self.answering.answer,
+            invite_of=invite_of,
         )
 
     async def closest(self, target: bytes) -> list[Contact]:

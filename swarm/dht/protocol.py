@@ -16,6 +16,7 @@ from swarm.dht.messages import (
     Answer,
     Challenge,
     Datagram,
+    Knock,
     Question,
     Reply,
     Request,
@@ -32,6 +33,7 @@ from swarm.dht.proof import (
     node_id,
 )
 from swarm.dht.rates import Rates
+from swarm.dht.reachability import Reachability
 from swarm.dht.seal import Envelope, Opened, Refused, Sealer
 from swarm.dht.table import Contact, Table
 from swarm.errors import RemoteProtocolError
@@ -55,7 +57,7 @@ class Protocol:
         *,
         clock: Clock,
         table: Table,
-        storing: bool,
+        reachability: Reachability,
         answer: Callable[[Question, Contact], Answer],
         invite_of: Callable[[PeerId], str | None] = lambda _: None,
     ) -> None:
@@ -67,13 +69,13 @@ class Protocol:
             sealer=self.sealer,
             contacts=self.contacts,
             clock=clock,
-            storing=storing,
+            reachability=reachability,
             transmit=self._transmit,
         )
         self.counts: Counter[str] = Counter()
         self.endpoint: Endpoint | None = None
         self._key = key
-        self._storing = storing
+        self._reachability = reachability
         self._answer = answer
         self._cookies = Cookies(clock)
         self._rates = Rates(clock)
@@ -102,6 +104,7 @@ class Protocol:
             if isinstance(datagram, Request):
                 self.calls.on_own(datagram)
             return
+        self._reachability.heard(address)
         match datagram:
             case Request():
                 self._on_request(datagram, opened, address)
@@ -109,6 +112,8 @@ class Protocol:
                 self.calls.on_reply(datagram, opened, address)
             case Challenge():
                 self.calls.on_challenge(datagram, opened, address)
+            case Knock():
+                pass
 
     def _on_request(self, request: Request, opened: Opened, address: Address) -> None:
         if not self._rates.take(address):
@@ -124,7 +129,8 @@ class Protocol:
             return
         answer = self._answer(request.question, contact)
         proof = self._proof(request, opened) if request.prove else None
-        reply = Reply(message=request.message, storing=self._storing, proof=proof, answer=answer)
+        storing = self._reachability.stores_for(address)
+        reply = Reply(message=request.message, storing=storing, proof=proof, answer=answer)
         self._transmit(reply, opened.envelope, address)
 
     def _is_proven(self, request: Request, opened: Opened, address: Address) -> bool:
@@ -143,7 +149,7 @@ class Protocol:
     def _challenge(self, request: Request, opened: Opened, address: Address) -> None:
         challenge = Challenge(
             message=request.message,
-            storing=self._storing,
+            storing=self._reachability.stores_for(address),
             cookie=self._cookies.make(address, opened.sender, opened.boot),
             proof=self._proof(request, opened),
         )
@@ -162,7 +168,12 @@ class Protocol:
         if self.endpoint is None:
             return False
         self.counts["sent"] += 1
+        self._reachability.sent(address)
         return self.endpoint.send(self.sealer.seal(encode_body(datagram), envelope), address)
+
+    def sealed(self, datagram: Datagram, heard: Envelope | None) -> bytes:
+        """``datagram`` for another port, sealed as one reads it that was ``heard`` like that."""
+        return self.sealer.seal(encode_body(datagram), self.sealer.best(heard))
 
     def close(self) -> None:
         """Stop sending, and end the calls under way as if unanswered."""

@@ -28,7 +28,8 @@ class Upkeep:
         node.protocol.contacts.on_new = self._on_new
 
     def _on_new(self, contact: Contact) -> None:
-        if contact.storing and self._node.storing and not self._newcomers.full():
+        storing = contact.storing and self._node.reachability.stores_for(contact.address)
+        if storing and not self._newcomers.full():
             self._newcomers.put_nowait(contact)
 
     async def hand_over(self) -> None:

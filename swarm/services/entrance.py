@@ -8,6 +8,7 @@ from typing import Final
 from swarm.clock import Clock
 from swarm.dht.discovery import Discovery, DiscoveryConfig
 from swarm.dht.endpoint import Network as DatagramNetwork
+from swarm.dht.reachability import Storing
 from swarm.errors import FailureError, LocalError
 from swarm.ids import PeerId
 from swarm.net.address import Address
@@ -22,6 +23,9 @@ from swarm.services.revoked import Revoked
 from swarm.wire.limits import MAX_ADDRESSES
 from swarm.wire.messages.hello import Role
 from swarm.wire.records.peer import PeerRecord
+
+_STORING: Final[dict[Role, Storing]] = {"bootstrap": "always", "peer": "reachable", "author": "never"}
+"""Who holds records of others: bootstrap nodes are run where they can be reached, authors leave soon."""
 
 _PORT_ATTEMPTS: Final = 8
 """How often a free port is looked for that both TCP and UDP have."""
@@ -106,7 +110,7 @@ class Entrance:
                 swarm=identity.swarm,
                 listen=(host,) if host else ("0.0.0.0", "::"),  # noqa: S104 - a peer is there to be reached
                 port=port,
-                storing=self._config.role != "author",
+                storing=_STORING[self._config.role],
                 state=self._config.contacts,
             ),
             key=identity.key,

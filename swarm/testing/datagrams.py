@@ -37,6 +37,9 @@ class MemoryDatagrams:
         """Hosts that neither send nor receive."""
         self.severed: set[frozenset[str]] = set()
         """Pairs of hosts that do not reach each other."""
+        self.guarded: set[str] = set()
+        """Hosts behind routers that let in only what comes from an address and port that was sent to."""
+        self._sent_to: dict[str, set[Address]] = {}
         self._random = random.Random(seed)  # noqa: S311 - faults are to be repeatable
         self._open: dict[Address, MemoryEndpoint] = {}
 
@@ -58,6 +61,8 @@ class MemoryDatagrams:
         """Carry one datagram, or lose it; also for tests that play a sender without an endpoint."""
         if self._remember:
             self.sent.append((source, destination, data))
+        if source.host in self.guarded:
+            self._sent_to.setdefault(source.host, set()).add(destination)
         if frozenset({source.host, destination.host}) in self.severed:
             return
         if self.unplugged & {source.host, destination.host} or self._random.random() < self.loss:
@@ -68,6 +73,8 @@ class MemoryDatagrams:
             loop.call_later(wait, self._deliver, data, source, destination)
 
     def _deliver(self, data: bytes, source: Address, destination: Address) -> None:
+        if destination.host in self.guarded and source not in self._sent_to.get(destination.host, ()):
+            return
         endpoint = self._open.get(destination)
         if endpoint is not None and destination.host not in self.unplugged:
             endpoint.receive(data, source)

@@ -8,6 +8,7 @@ from swarm.dht.limits import MAX_DATAGRAM_BYTES
 from swarm.dht.messages import Ping, Request, encode_body
 from swarm.dht.proof import node_id
 from swarm.dht.protocol import Protocol
+from swarm.dht.reachability import Reachability
 from swarm.dht.seal import MAX_BODY_BYTES, Sealer
 from swarm.dht.storage import RecordStorage
 from swarm.dht.table import Table
@@ -32,8 +33,11 @@ class Node:
         clock = ManualClock()
         self.table = Table(node_id(OWN.public), clock=clock)
         self.storage = RecordStorage(node_id(OWN.public), swarm=swarm_id(bytes(32)))
-        answering = Answering(table=self.table, storage=self.storage, clock=clock, storing=True)
-        self.protocol = Protocol(OWN, clock=clock, table=self.table, storing=True, answer=answering.answer)
+        reachability = Reachability("always", clock=clock)
+        answering = Answering(table=self.table, storage=self.storage, clock=clock, reachability=reachability)
+        self.protocol = Protocol(
+            OWN, clock=clock, table=self.table, reachability=reachability, answer=answering.answer
+        )
         self.protocol.sealer.set_epoch(1, KEY)
         self.protocol.endpoint = self
         self.sent: list[bytes] = []

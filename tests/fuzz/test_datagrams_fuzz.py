@@ -13,6 +13,7 @@ from swarm.dht.limits import MAX_DATAGRAM_BYTES
 from swarm.dht.messages import Reply, Request, decode_body, encode_body
 from swarm.dht.proof import node_id
 from swarm.dht.protocol import Protocol
+from swarm.dht.reachability import Reachability
 from swarm.dht.seal import MAX_BODY_BYTES, Opened, Sealer
 from swarm.dht.storage import RecordStorage
 from swarm.dht.table import Table
@@ -42,9 +43,12 @@ class Target:
         self.clock = ManualClock()
         self.table = Table(node_id(OWN.public), clock=self.clock)
         self.storage = RecordStorage(node_id(OWN.public), swarm=SWARM)
-        answering = Answering(table=self.table, storage=self.storage, clock=self.clock, storing=True)
+        reachability = Reachability("always", clock=self.clock)
+        answering = Answering(
+            table=self.table, storage=self.storage, clock=self.clock, reachability=reachability
+        )
         self.protocol = Protocol(
-            OWN, clock=self.clock, table=self.table, storing=True, answer=answering.answer
+            OWN, clock=self.clock, table=self.table, reachability=reachability, answer=answering.answer
         )
         self.protocol.sealer.set_epoch(1, EPOCH_KEY)
         self.protocol.endpoint = self

@@ -13,6 +13,7 @@ from swarm.dht.discovery import Discovery, DiscoveryConfig
 from swarm.dht.messages import Datagram, decode_body, encode_body
 from swarm.dht.proof import node_id
 from swarm.dht.protocol import Protocol
+from swarm.dht.reachability import Reachability
 from swarm.dht.seal import Opened, Sealer
 from swarm.dht.storage import RecordStorage
 from swarm.dht.table import Contact, Table
@@ -82,9 +83,16 @@ class Bare:
         self.key = key_of(number)
         self.table = Table(node_id(self.key.public), clock=clock)
         self.storage = RecordStorage(self.table.node.id, swarm=SWARM)
-        self.answering = Answering(table=self.table, storage=self.storage, clock=clock, storing=storing)
+        reachability = Reachability("always" if storing else "never", clock=clock)
+        self.answering = Answering(
+            table=self.table, storage=self.storage, clock=clock, reachability=reachability
+        )
         self.protocol = Protocol(
-            self.key, clock=clock, table=self.table, storing=storing, answer=self.answering.answer
+            self.key,
+            clock=clock,
+            table=self.table,
+            reachability=reachability,
+            answer=self.answering.answer,
         )
         self.protocol.sealer.set_epoch(1, EPOCH_KEY)
         self.address = Address.of(f"10.0.{number // 250}.{number % 250 + 1}", 7423)

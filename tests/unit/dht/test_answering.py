@@ -20,6 +20,7 @@ from swarm.dht.messages import (
     record_tag,
 )
 from swarm.dht.proof import Proof
+from swarm.dht.reachability import Reachability
 from swarm.dht.seal import MAX_BODY_BYTES
 from swarm.dht.storage import RecordStorage, check_record
 from swarm.dht.table import Contact, Table, distance
@@ -35,7 +36,12 @@ class Scene:
         self.clock = ManualClock()
         self.table = Table(OWN, clock=self.clock)
         self.storage = RecordStorage(OWN, swarm=swarm)
-        self.answering = Answering(table=self.table, storage=self.storage, clock=self.clock, storing=storing)
+        self.answering = Answering(
+            table=self.table,
+            storage=self.storage,
+            clock=self.clock,
+            reachability=Reachability("always" if storing else "never", clock=self.clock),
+        )
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from swarm.dht.messages import (
 )
 from swarm.dht.proof import node_id
 from swarm.dht.protocol import Protocol
+from swarm.dht.reachability import Reachability
 from swarm.dht.table import Contact, Table, distance
 from swarm.errors import RemoteTimeoutError
 from swarm.identity.keys import PrivateKey
@@ -91,7 +92,7 @@ class Gang:
                 key,
                 clock=self.scene.clock,
                 table=Table(node, clock=self.scene.clock),
-                storing=True,
+                reachability=Reachability("always", clock=self.scene.clock),
                 answer=self.answer,
             )
             protocol.sealer.set_epoch(1, self.scene.epoch_key)

@@ -27,7 +27,7 @@ def test_a_node_that_does_not_say_what_it_holds_counts_as_holding_nothing(
 ) -> None:
     async def main(clock: ManualClock) -> None:
         network = MemoryDatagrams()
-        node = Node(make_key(1), swarm=swarm, storing=True, clock=clock)
+        node = Node(make_key(1), swarm=swarm, storing="always", clock=clock)
         node.protocol.sealer.set_epoch(1, epoch_key)
         node.protocol.endpoint = await network.open(("10.0.0.1",), 7423, node.protocol.on_datagram)
         insider = make_insider(network, clock, number=66, host="10.9.9.9")
@@ -62,7 +62,7 @@ def test_many_records_are_handed_over_in_as_many_datagrams_as_they_need(
 ) -> None:
     async def main(clock: ManualClock) -> None:
         network = MemoryDatagrams()
-        nodes = [Node(make_key(number), swarm=swarm, storing=True, clock=clock) for number in (1, 2)]
+        nodes = [Node(make_key(number), swarm=swarm, storing="always", clock=clock) for number in (1, 2)]
         for number, node in enumerate(nodes):
             node.protocol.sealer.set_epoch(1, epoch_key)
             node.protocol.endpoint = await network.open(

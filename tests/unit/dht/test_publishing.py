@@ -49,7 +49,7 @@ def test_the_count_is_of_other_nodes_that_hold_the_record(run: Run) -> None:
 def test_clients_hold_nothing_and_are_not_counted(run: Run) -> None:
     async def body(peers: Any, network: MemoryDatagrams, clock: ManualClock) -> None:
         swarm = await peers.swarm(3)
-        clients = [await peers.start(number, storing=False) for number in (3, 4)]
+        clients = [await peers.start(number, storing="never") for number in (3, 4)]
         for client in clients:
             await client.join([peers.seed(0)])
             assert await client.publish(["10.0.0.9:7423"], "author") == 3

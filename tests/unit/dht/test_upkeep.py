@@ -9,6 +9,7 @@ from swarm.dht.calls import Target
 from swarm.dht.limits import MAX_HAND_OVERS, MAX_PUBLISHERS, K
 from swarm.dht.messages import Ping
 from swarm.dht.node import Node
+from swarm.dht.reachability import Storing
 from swarm.dht.rendezvous import Rendezvous
 from swarm.dht.table import distance
 from swarm.dht.upkeep import STALE_SECONDS, Upkeep
@@ -31,7 +32,7 @@ class Scene:
         self._epoch = epoch
         self._make_key = make_key
 
-    async def node(self, number: int, *, storing: bool = True) -> Node:
+    async def node(self, number: int, *, storing: Storing = "always") -> Node:
         node = Node(self._make_key(number), swarm=self._swarm, storing=storing, clock=self.clock)
         node.protocol.sealer.set_epoch(1, self._epoch)
         host = f"10.0.{number // 250}.{number % 250 + 1}"
@@ -121,7 +122,7 @@ def test_clients_are_handed_nothing_and_hand_over_nothing(
     run: Run, make_record: Callable[..., bytes]
 ) -> None:
     async def body(scene: Scene) -> None:
-        holder, client = await scene.node(1), await scene.node(2, storing=False)
+        holder, client = await scene.node(1), await scene.node(2, storing="never")
         upkeeps = [Upkeep(holder), Upkeep(client)]
         for node in (holder, client):
             node.storage.keep_own(KEY, make_record(100, wall=scene.clock.wall()), now=scene.clock.wall())
