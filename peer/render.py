@@ -76,6 +76,16 @@ def render_status(document: StatusDocument, now: float, *, events: int = LAST_EV
     return Group(*parts)
 
 
+def _held_out(job: JobStatus) -> tuple[tuple[str, str] | str, ...]:
+    """The last loss of held-out samples, and after which step it was measured while training goes on."""
+    if job.held_out is not None:
+        return ("  held-out ", "dim"), shown_number(job.held_out)
+    if not job.validations:
+        return ()
+    last = job.validations[-1]
+    return ("  held-out ", "dim"), shown_number(last.loss), (f" at step {last.step}", "dim")
+
+
 def render_job(job: JobStatus, now: float) -> Group:
     """One job: where it stands, how far it is, and a line for each stage."""
     head = Text.assemble(
@@ -90,8 +100,7 @@ def render_job(job: JobStatus, now: float) -> Group:
         f"step {job.step}/{job.steps}  ",
         ("loss ", "dim"),
         shown_number(job.loss),
-        ("  held-out ", "dim") if job.held_out is not None else "",
-        shown_number(job.held_out) if job.held_out is not None else "",
+        *_held_out(job),
         ("  tokens/s ", "dim"),
         shown_number(job.tokens_per_second, 0),
         ("  ETA ", "dim"),

@@ -132,6 +132,7 @@ class LineView:
     def __init__(self) -> None:
         self._states: dict[str, tuple[JobState, str]] = {}
         self._logged: dict[str, float] = {}
+        self._validated: dict[str, int] = {}
         self._waiting = ""
 
     def __enter__(self) -> Self:
@@ -156,9 +157,14 @@ class LineView:
             elif job.state == "training" and now - self._logged.get(job.id, 0.0) >= LOG_SECONDS:
                 self._logged[job.id] = now
                 log.info("training", **_named(job), **_progress(job))
+            for point in job.validations:
+                if job.state not in _ENDED and point.step > self._validated.get(job.id, 0):
+                    self._validated[job.id] = point.step
+                    log.info("validated", **_named(job), step=point.step, held_out=point.loss)
         known = {job.id for job in document.jobs}
         self._states = {job: state for job, state in self._states.items() if job in known}
         self._logged = {job: moment for job, moment in self._logged.items() if job in known}
+        self._validated = {job: step for job, step in self._validated.items() if job in known}
 
 
 def _named(job: JobStatus) -> dict[str, str]:

@@ -100,6 +100,7 @@ async def _follow(
                 "loss": job.losses,
                 "tokens_per_second": job.mean_tokens_per_second,
                 "seconds": elapsed() - began,
+                "validations": [dataclasses.asdict(validation) for validation in job.validations],
             }
         )
         return

@@ -130,7 +130,7 @@ async def _run(
             seconds = elapsed() - began
             comparison = None
             if options.verify:
-                comparison = await _compare(hosted.node, prepared, job.losses, held_out, weights)
+                comparison = await _compare(hosted.node, prepared, job, weights)
             [status] = [found for found in hosted.node.status().jobs if found.id == job.id]
             return DemoResult(
                 model=options.model,
@@ -220,13 +220,11 @@ def _peer(name: str, document: StatusDocument, job: Job) -> PeerResult:
     )
 
 
-async def _compare(
-    node: "TrainingNode", prepared: "PreparedJob", losses: list[float], held_out: float | None, weights: Path
-) -> Comparison:
+async def _compare(node: "TrainingNode", prepared: "PreparedJob", job: Job, weights: Path) -> Comparison:
     from swarm.services.training.verify import Trained, verify  # noqa: PLC0415 - imports torch
 
     say("training it again, with PyTorch alone, and with one stage in one process")
-    trained = Trained(losses=losses, held_out=held_out, weights=weights)
+    trained = Trained(losses=job.losses, validations=job.validations, weights=weights)
     async with _cancellation() as cancelled:
         found = await node.device.run(verify, prepared, trained, node.gift.device, cancelled=cancelled.is_set)
     return Comparison(

@@ -14,6 +14,7 @@ from swarm.errors import RemoteProtocolError
 from swarm.graph.stage import Edge, SharedParameter
 from swarm.ids import OperatorIndex, Step, ValueId
 from swarm.protocol.order import Work, one_forward_one_backward
+from swarm.protocol.passes import PassName
 from swarm.protocol.pipeline_events import (
     RecordArrived,
     ReportArrived,
@@ -76,14 +77,9 @@ class Arrivals:
     def __init__(self, role: StageRole) -> None:
         self.role = role
         self.index = 0
-        """The current pass, counted from the plan's first step."""
+        """The position of the current pass among those of the plan."""
         self.duplicates = 0
         self._passes: dict[int, Pass] = {}
-
-    @property
-    def count(self) -> int:
-        """Passes of the plan."""
-        return self.role.steps - self.role.first_step + (1 if self.role.evaluation_batches else 0)
 
     @property
     def current(self) -> Pass:
@@ -94,7 +90,7 @@ class Arrivals:
         """Leave the current pass; False where it was the last."""
         self._passes.pop(self.index, None)
         self.index += 1
-        return self.index < self.count
+        return self.index < self.role.passes.count
 
     def check(self, message: BoundaryTensor | SharedTensor) -> None:
         """Raise RemoteProtocolError where ``message`` would not be kept; asked before its payload comes."""
@@ -119,7 +115,7 @@ class Arrivals:
             return False
         position = self._position(fence)
         _demand(position <= self.index + 1, f"step {fence.step} is too far ahead")
-        if position < self.index or position >= self.count:
+        if position < self.index or position >= self.role.passes.count:
             self.duplicates += 1
             return True
         self._keep(event, self._pass(position))
@@ -212,25 +208,23 @@ class Arrivals:
         return (fence.sender, fence.receiver) == (sender, receiver)
 
     def _position(self, fence: Fence) -> int:
-        role = self.role
-        if fence.phase == "evaluate":
-            due = fence.step == role.steps and role.evaluation_batches > 0
-            _demand(due, "this job has no such evaluation pass")
-        else:
-            _demand(role.first_step <= fence.step < role.steps, f"step {fence.step} is not of this plan")
-        return fence.step - role.first_step
+        position = self.role.passes.position(PassName(phase=fence.phase, step=Step(fence.step)))
+        if position is None:
+            evaluating = fence.phase == "evaluate"
+            what = "no evaluation pass of this job" if evaluating else "not of this plan"
+            raise RemoteProtocolError(f"a training message was refused: step {fence.step} is {what}")
+        return position
 
     def _pass(self, position: int) -> Pass:
         found = self._passes.get(position)
         if found is None:
-            role, step = self.role, Step(self.role.first_step + position)
-            training = step < role.steps
-            count = role.micro_batches if training else role.evaluation_batches
+            role, name = self.role, self.role.passes.at(position)
+            count = role.batches(name)
             found = self._passes[position] = Pass(
-                phase="train" if training else "evaluate",
-                step=step,
+                phase=name.phase,
+                step=name.step,
                 micro_batches=count,
-                route=role.train if training else role.evaluate,
+                route=role.train if name.phase == "train" else role.evaluate,
                 order=one_forward_one_backward(count, role.depths[role.stage]),
             )
         return found

@@ -46,6 +46,7 @@ from swarm.protocol.coordination_events import (
     WeightsKept,
 )
 from swarm.protocol.offers import Offers
+from swarm.protocol.passes import Passes
 from swarm.protocol.stalls import Stall
 from swarm.wire.messages.jobs import JobProgress, JobState
 from swarm.wire.records.blobs import TensorBlob
@@ -89,6 +90,7 @@ class CoordinationMachine:
         self._generation = Generation(0)
         self._ready: set[int] = set()
         self._results: dict[int, tuple[TensorBlob, ...]] = {}
+        self._settled = 0
         self._last: JobProgress | None = None
         self._held_out = float("nan")
         self._history: dict[int, tuple[StagePlan, int]] = {}
@@ -200,6 +202,7 @@ class CoordinationMachine:
         stages = tuple(self._incarnate(index, stage) for index, stage in enumerate(plan.stages))
         self.plan = msgspec.structs.replace(plan, generation=self._generation, stages=stages)
         self._ready.clear()
+        self._settled = 0
         noun = "stages" if len(stages) > 1 else "stage"
         told = self._enter("loading", f"{len(stages)} {noun} to be loaded", now)
         return [IssuePlan(plan=self.plan), *told]
@@ -274,34 +277,31 @@ class CoordinationMachine:
         recorder = plan.stages[-1]
         if recorder.holder != event.peer or progress.incarnation != recorder.incarnation:
             raise RemoteProtocolError("a step record did not come from the holder of the last stage")
-        if not self._is_due(progress):
+        passes = self.terms.passes(plan.step)
+        if not self._is_due(progress, passes):
             raise RemoteProtocolError(f"a record says {progress.outcome} of step {progress.step}: not due")
         recorded = Record(progress=progress)
         if progress.outcome == "failed":
             return [recorded, *self._enter("failed", f"step {progress.step}: {progress.cause}", now)]
-        if progress.outcome == "evaluated":
-            self._held_out = progress.loss
-        else:
+        self._settled += 1
+        if progress.outcome == "applied":
             self._last = progress
-        last = "evaluated" if self.terms.evaluates else "applied"
-        if progress.outcome != last or self._steps_done < self.terms.steps:
+        elif progress.step == self.terms.steps:
+            self._held_out = progress.loss
+        if self._settled < passes.count:
             self._stall.step(now)
             return [recorded]
         finishing = self._enter("finishing", "trained weights to be copied", now)
         return [recorded, *finishing, *self._collect()]
 
-    def _is_due(self, progress: JobProgress) -> bool:
-        """Whether a record is of the step that is next, as any other would be a forgery or a bug."""
-        if progress.step != self._steps_done:
-            return False
+    def _is_due(self, progress: JobProgress, passes: Passes) -> bool:
+        """Whether a record is of the pass that is next, as any other would be a forgery or a bug."""
+        due = passes.at(self._settled)
+        if progress.outcome == "failed":
+            return progress.step == due.step
+        good = "applied" if due.phase == "train" else "evaluated"
         sound = math.isfinite(progress.loss) and math.isfinite(progress.norm)
-        match progress.outcome:
-            case "applied":
-                return sound and progress.step < self.terms.steps
-            case "evaluated":
-                return sound and progress.step == self.terms.steps and self.terms.evaluates
-            case "failed":
-                return True
+        return sound and (progress.outcome, progress.step) == (good, due.step)
 
     # The end.
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from swarm.ids import Generation, JobId, PeerId, Step
+from swarm.protocol.passes import Passes
 from swarm.wire.messages.jobs import JobProgress, JobState
 from swarm.wire.records.blobs import TensorBlob
 from swarm.wire.records.plan import Plan
@@ -16,10 +17,21 @@ class JobTerms:
     steps: int
     evaluates: bool
     """Whether an evaluation pass follows the last step."""
+    validate_every: int
+    """Steps between evaluation passes before that; 0 for none."""
     patience: float
     """Seconds it waits for enough peers, all waiting together, before it fails; 0 waits for ever."""
     bytes: int
     """Of all its blocks: how long loading may take depends on it."""
+
+    def passes(self, first_step: int) -> Passes:
+        """Those of a plan that begins with ``first_step``."""
+        return Passes(
+            first_step=first_step,
+            steps=self.steps,
+            evaluates=self.evaluates,
+            validate_every=self.validate_every,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

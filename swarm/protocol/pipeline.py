@@ -1,7 +1,7 @@
 """The pipeline machine: one stage's decisions through all passes of a job (decisions D5, D9).
 
-A *pass* is one step's micro-batches in one phase: the training steps, then an evaluation pass where the job
-has held-out samples. Within a pass::
+A *pass* is the micro-batches of one training step, or of an evaluation between two steps or after the last
+one (``protocol/passes``). Within a pass::
 
     working      forwards and backwards in 1F1B order, each when its tensors have arrived
     measuring    owners gather shared gradients; sums of squares of all gradients
@@ -9,6 +9,8 @@ has held-out samples. Within a pass::
     updating     the optimizer steps; owners return the new values of shared parameters
     adopting     users of shared parameters wait for those values and put them in place
     finished     there is no further pass, or the step failed
+
+An evaluation pass changes nothing: its record leads to the next pass at once.
 
 Every edge carries one message each way for each micro-batch: where no gradient is due, an acknowledgement. So
 a sender never has more in flight than its depth, and what arrives is bounded before memory is spent.
@@ -266,8 +268,7 @@ class PipelineMachine:
                 self._state = "finished"
                 return [Fail(step=current.step, cause=current.record.cause)]
             case "evaluated":
-                self._state = "finished"
-                return [Finish(held_out=current.record.loss)]
+                return self._next_pass(held_out=current.record.loss)
             case "applied":
                 self._state = "updating"
                 self._busy = True
@@ -283,13 +284,13 @@ class PipelineMachine:
         self._busy = True
         return [AdoptShared(values=dict(current.values))]
 
-    def _next_pass(self) -> list[Action]:
+    def _next_pass(self, held_out: float | None = None) -> list[Action]:
         self._forwards = 0
         if self.arrivals.next_pass():
             self._state = "working"
             return []
         self._state = "finished"
-        return [Finish(held_out=None)]
+        return [Finish(held_out=held_out)]
 
     # Small answers.
 
@@ -332,7 +333,7 @@ class PipelineMachine:
         current = None if finished else self.arrivals.current
         return PipelineStatistics(
             state=self._state,
-            step=self.role.steps if current is None else current.step,
+            step=self.role.passes.steps if current is None else current.step,
             phase="" if current is None else current.phase,
             forwards=self._forwards,
             backwards=0 if current is None else current.backwards,

@@ -7,6 +7,7 @@ from typing import Literal
 from swarm.errors import LocalError
 from swarm.graph.stage import Edge, SharedParameter
 from swarm.ids import Incarnation, JobId, OperatorIndex, StageIndex, Step, ValueId
+from swarm.protocol.passes import Passes, PassName
 from swarm.protocol.settlement import Settlement
 from swarm.wire.messages.pipeline import BoundaryTensor, Phase, SharedTensor, Square, StageReport, StepRecord
 
@@ -29,11 +30,12 @@ class StageRole:
     """Of all stages, in order."""
     depths: tuple[int, ...]
     """Of all stages, in order; they must not rise, or the stages would wait for each other."""
-    first_step: Step
-    steps: int
+    passes: Passes
     micro_batches: int
     evaluation_batches: int
-    """Micro-batches of the evaluation pass after the last step; 0 for none."""
+    """Micro-batches of the evaluation pass after the last step."""
+    validation_batches: int
+    """Micro-batches of an evaluation pass before that."""
     train: Route
     evaluate: Route
     shared: tuple[SharedParameter, ...]
@@ -48,6 +50,12 @@ class StageRole:
             raise LocalError(f"depths must not rise along the pipeline: {self.depths}")
         if min(self.depths) < 1:
             raise LocalError(f"each stage must hold a micro-batch: {self.depths}")
+
+    def batches(self, name: PassName) -> int:
+        """Micro-batches of one of the passes."""
+        if name.phase == "train":
+            return self.micro_batches
+        return self.evaluation_batches if name.step == self.passes.steps else self.validation_batches
 
     @property
     def recorder(self) -> StageIndex:
@@ -233,7 +241,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
-    """All passes are done; ``held_out`` is the loss of the evaluation pass, where there was one."""
+    """All passes are done; ``held_out`` is the loss of the last one, where it was an evaluation."""
 
     held_out: float | None
 

@@ -26,6 +26,16 @@ class Settlement:
     cause: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validation:
+    """What an evaluation pass came to."""
+
+    step: int
+    """Training steps done before it."""
+    loss: float
+    """Mean over its micro-batches."""
+
+
 def settle(reports: Mapping[int, StageReport], *, clip_norm: float) -> Settlement:
     """Settle one pass from the reports of all its stages, by stage. ``clip_norm`` of 0 does not clip."""
     losses = [loss for stage in sorted(reports) for loss in reports[stage].losses]

@@ -30,6 +30,7 @@ class Coordinated:
                 job=job.id,
                 steps=manifest.steps,
                 evaluates=manifest.held_out is not None,
+                validate_every=manifest.validate_every,
                 patience=manifest.patience,
                 bytes=sum(blob.size for blob in blobs_of(manifest)),
             )

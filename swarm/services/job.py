@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from swarm.ids import JobId, PeerId
+from swarm.protocol.settlement import Validation
 from swarm.services.status.curve import LossCurve
 from swarm.wire.messages.jobs import JobProgress, JobState
 from swarm.wire.records.blobs import TensorBlob
@@ -37,7 +38,10 @@ class Job:
     """When the last records came, for the speed (``Clock.elapsed``)."""
     first: tuple[float, int] | None = None
     """When the first step came that was not caught up with, and how many there were then."""
+    validations: list[Validation] = field(default_factory=list)
+    """The losses of held-out samples so far, by rising step."""
     held_out: float = float("nan")
+    """The last of them, once it is that of the trained weights."""
     weights: tuple[TensorBlob, ...] = ()
     replicas: int = 0
     heard: bool = False
@@ -94,7 +98,7 @@ class Job:
         if not math.isfinite(progress.loss) or progress.step > self.manifest.steps:
             return
         if progress.outcome == "evaluated":
-            self.held_out = progress.loss
+            self._validated(progress)
         if progress.outcome != "applied" or progress.step != len(self.losses):
             return
         behind = len(self.losses) < self.step
@@ -106,6 +110,14 @@ class Job:
         self.first = self.first or (now, len(self.losses))
         self.moments.append(now)
         del self.moments[:-_SPEED_WINDOW]
+
+    def _validated(self, progress: JobProgress) -> None:
+        """Note an evaluation, each once: who follows a job anew may hear of some again."""
+        if self.validations and self.validations[-1].step >= progress.step:
+            return
+        self.validations.append(Validation(step=progress.step, loss=progress.loss))
+        if progress.step == self.manifest.steps:
+            self.held_out = progress.loss
 
 
 def end_state(state: JobState) -> EndState | None:

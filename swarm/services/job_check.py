@@ -160,6 +160,8 @@ def _check_samples(manifest: Manifest) -> None:
         _demand(same, "its held-out samples are of another kind than the others")
         enough = held_out.samples >= manifest.micro_batch_size
         _demand(enough, "its held-out samples do not fill a micro-batch")
+    validates = manifest.validate_every > 0
+    _demand(not validates or held_out is not None, "it validates, and has no held-out samples")
 
 
 def _size(tensor: TensorBlob) -> tuple[str, tuple[int, ...], int, int]:

@@ -11,6 +11,7 @@ from swarm.errors import FailureError
 from swarm.identity.files import make_private_folder, read_state, write_private
 from swarm.ids import JobId, job_id
 from swarm.log import get_log
+from swarm.protocol.settlement import Validation
 from swarm.services.job import EndState, Job, end_state
 from swarm.wire.messages.jobs import Envelope
 from swarm.wire.records.blobs import TensorBlob
@@ -38,6 +39,7 @@ class KeptJob(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, 
     cancellation: bytes
     outcome: bytes
     """The coordinator's word; empty where this node only believes that the job ended."""
+    validations: tuple[Validation, ...] = ()
 
 
 def as_kept(job: Job) -> KeptJob:
@@ -58,6 +60,7 @@ def as_kept(job: Job) -> KeptJob:
         plan=job.plan,
         cancellation=job.cancellation,
         outcome=outcome,
+        validations=tuple(job.validations),
     )
 
 
@@ -87,6 +90,7 @@ def restore(job: Job, kept: KeptJob) -> None:
     """Put into ``job`` what was kept of it."""
     job.state, job.sentence, job.since = kept.state, kept.sentence, kept.since
     job.step, job.losses = kept.step, list(kept.losses)
+    job.validations = list(kept.validations)
     job.held_out, job.weights, job.plan = kept.held_out, kept.weights, kept.plan
     job.cancellation, job.outcome = kept.cancellation, kept.outcome
     job.heard = bool(kept.outcome or kept.cancellation)

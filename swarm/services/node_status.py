@@ -10,6 +10,7 @@ from swarm.protocol.gossip_store import Known
 from swarm.protocol.joining import Answer, Attempt
 from swarm.protocol.pipeline import PipelineStatistics
 from swarm.services.job import Job
+from swarm.services.status.curve import MAX_POINTS
 from swarm.services.status.document import (
     AttemptStatus,
     DoorStatus,
@@ -24,6 +25,7 @@ from swarm.services.status.document import (
     StageStatus,
     StatusDocument,
     SwarmStatus,
+    ValidationPoint,
     WaitingStatus,
 )
 from swarm.services.version import program_version
@@ -232,6 +234,10 @@ def _job(job: Job, held: tuple[HeldStage, ...], sentence: str) -> JobStatus:
         replicas=job.replicas,
         stages=_stages(job, job.plan, held) if _is_placed(job) and job.plan is not None else (),
         curve=job.curve.points,
+        validations=tuple(
+            ValidationPoint(step=validation.step, loss=validation.loss)
+            for validation in job.validations[-MAX_POINTS:]
+        ),
     )
 
 

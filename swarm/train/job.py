@@ -56,6 +56,10 @@ class TrainingJob:
     """One batch, of any size, of the fields of a sample or all but the target; from the dataset if absent."""
     held_out: Samples | None = None
     """Samples never trained on, with the same fields; their loss is measured after the last step."""
+    validate_every: int = 0
+    """Steps after which the loss of held-out samples is measured while training goes on; 0: never."""
+    validate_batches: int = 0
+    """Held-out micro-batches, from the first on, that it is then measured over; 0: all."""
     seed: int = 0
     """Decides the order of samples and what dropout drops."""
     name: str = ""
@@ -95,8 +99,17 @@ class TrainingJob:
                 raise MisuseError(
                     f"the held-out set has {held_out} samples, one micro-batch needs {self.micro_batch_size}"
                 )
+        self._check_validation()
         if not self.name:
             object.__setattr__(self, "name", type(self.model).__name__)
+
+    def _check_validation(self) -> None:
+        _check_range("validate_every", self.validate_every, 0, MAX_STEPS)
+        _check_range("validate_batches", self.validate_batches, 0, MAX_MICRO_BATCHES)
+        if self.validate_every and self.held_out is None:
+            raise MisuseError("validate_every needs held-out samples: give held_out")
+        if self.validate_batches and not self.validate_every:
+            raise MisuseError("validate_batches bounds what validate_every measures: give that, too")
 
     def _check_types(self) -> None:
         if not isinstance(self.model, nn.Module):

@@ -13,13 +13,14 @@ import torch
 from swarm.compress.boundaries import Boundaries, Passage, codecs_of
 from swarm.compress.codec import Place
 from swarm.compress.ladder import plainly, put_together, read
-from swarm.errors import TrainingError
+from swarm.errors import LocalError, TrainingError
 from swarm.graph.cut import cut, shared_parameters
 from swarm.graph.dag import Graph, activations
 from swarm.graph.evaluation import evaluation_stages
 from swarm.graph.stage import Stage
 from swarm.ids import OperatorIndex, ValueId
-from swarm.protocol.settlement import Settlement, settle
+from swarm.protocol.passes import Passes
+from swarm.protocol.settlement import Settlement, Validation, settle
 from swarm.train.optimizer import learning_rate
 from swarm.train.stage import StageExecutor, StageTask
 from swarm.train.stage_pass import ForwardResult
@@ -49,8 +50,18 @@ class LockstepJob:
     batch: Callable[[int, int], Batch]
     """The inputs of (step, micro-batch)."""
     held_out: Callable[[int], Batch] | None = None
-    """The inputs of one micro-batch of the evaluation pass."""
+    """The inputs of one micro-batch of an evaluation pass."""
     held_out_batches: int = 0
+    validate_every: int = 0
+    """Steps between evaluation passes before the last step; 0 for none."""
+    validation_batches: int = 0
+    """Micro-batches of these."""
+
+    @property
+    def passes(self) -> Passes:
+        """All of its passes."""
+        evaluates = self.held_out is not None and self.held_out_batches > 0
+        return Passes(first_step=0, steps=self.steps, evaluates=evaluates, validate_every=self.validate_every)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,11 +70,17 @@ class LockstepRun:
 
     losses: tuple[float, ...]
     """Mean over the micro-batches, of each step."""
-    held_out: float | None
+    validations: tuple[Validation, ...]
+    """In order; the last one after the last step, where there are held-out samples."""
     tensors: dict[str, torch.Tensor]
     """Every parameter and buffer of the job after the last step, and every constant."""
     averages: dict[str, torch.Tensor]
     """The averages of the trained parameters, where the job keeps some."""
+
+    @property
+    def held_out(self) -> float | None:
+        """The held-out loss after the last step."""
+        return self.validations[-1].loss if self.validations else None
 
 
 class Lockstep:
@@ -83,6 +100,8 @@ class Lockstep:
         self.device = device
         self.stages = cut(job.graph, bounds)
         self.shared = shared_parameters(job.graph, self.stages)
+        self._done = 0
+        """Training steps so far."""
         self._codecs = dict(enumerate(codecs or [CodecSpec()] * len(self.stages)))
         self._activations = {
             "train": activations(job.graph),
@@ -147,13 +166,23 @@ class Lockstep:
             value = self.executors[shared.owner].shared_value(shared.parameter)
             for stage in {use.stage for use in shared.uses} - {shared.owner}:
                 self.executors[stage].adopt_shared({shared.parameter: self._plain(value)})
+        self._done += 1
         return settlement
+
+    def validate(self) -> Validation:
+        """The mean loss of the held-out samples after the steps so far; LocalError where the job has none."""
+        job = self.job
+        if job.held_out is None:
+            raise LocalError("a job without held-out samples was to be validated")
+        count = job.held_out_batches if self._done == job.steps else job.validation_batches
+        losses = [self.evaluate(index, job.held_out(index)) for index in range(count)]
+        return Validation(step=self._done, loss=sum(losses) / count)
 
     def evaluate(self, micro_batch: int, batch: Batch) -> float:
         """The loss of one held-out micro-batch."""
         carried: dict[ValueId, torch.Tensor] = {}
         loss = 0.0
-        passage = Passage(phase="evaluate", step=self.job.steps, micro_batch=micro_batch, direction="forward")
+        passage = Passage(phase="evaluate", step=self._done, micro_batch=micro_batch, direction="forward")
         for executor, stage in zip(self.executors, self._evaluation, strict=True):
             received = {edge.value: carried[edge.value] for edge in stage.incoming}
             result = executor.evaluate(micro_batch, _inputs(stage, batch), received)
@@ -233,13 +262,19 @@ def run_lockstep(
     depend on its settings (:func:`swarm.train.device.configure_device`).
     """
     lockstep = Lockstep(job, bounds or (0, len(job.graph.operators)), device, codecs)
-    losses = tuple(lockstep.step(step).loss for step in range(job.steps))
-    held_out = None
-    if job.held_out is not None and job.held_out_batches:
-        found = [lockstep.evaluate(index, job.held_out(index)) for index in range(job.held_out_batches)]
-        held_out = sum(found) / len(found)
-    averages = {name: average for e in lockstep.executors for name, average in e.averages().items()}
-    return LockstepRun(losses=losses, held_out=held_out, tensors=lockstep.tensors(), averages=averages)
+    losses: list[float] = []
+    validations: list[Validation] = []
+    for name in map(job.passes.at, range(job.passes.count)):
+        if name.phase == "train":
+            losses.append(lockstep.step(name.step).loss)
+        else:
+            validations.append(lockstep.validate())
+    return LockstepRun(
+        losses=tuple(losses),
+        validations=tuple(validations),
+        tensors=lockstep.tensors(),
+        averages={name: average for e in lockstep.executors for name, average in e.averages().items()},
+    )
 
 
 def _inputs(stage: Stage, batch: Batch) -> dict[ValueId, torch.Tensor]:

@@ -17,6 +17,7 @@ from torch.optim import lr_scheduler
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from swarm.errors import MisuseError
+from swarm.protocol.settlement import Validation
 from swarm.train.capture import Loss, loss_and_outputs, set_mode
 from swarm.train.capture.state import LOSS_TENSORS
 from swarm.train.job import TrainingJob
@@ -43,6 +44,8 @@ class EagerRun:
 
     losses: tuple[float, ...]
     """Mean over the micro-batches, of each step."""
+    validations: tuple[Validation, ...]
+    """Of held-out samples between two steps, as the job says."""
     module: nn.Module
     """A trained copy of the author's module."""
     loss: Loss | None
@@ -51,9 +54,16 @@ class EagerRun:
     """The module with torch's average of its parameters, where the job keeps one."""
 
 
-def train_eagerly(job: TrainingJob, samples: Sequence[Array], *, batches: Batches) -> EagerRun:
+def train_eagerly(
+    job: TrainingJob,
+    samples: Sequence[Array],
+    *,
+    batches: Batches,
+    held_out: Sequence[Array] = (),
+) -> EagerRun:
     """Train a copy of ``job``'s model on ``samples`` (one array a field), on the device where it is.
 
+    ``held_out`` are held-out samples, whose loss is measured between steps as the job says; none: it is not.
     Raises MisuseError where the model cannot be copied.
     """
     try:
@@ -68,6 +78,7 @@ def train_eagerly(job: TrainingJob, samples: Sequence[Array], *, batches: Batche
     names = field_names(job.dataset)
     average = _average(module, job.ema)
     losses = []
+    validations = []
     for step in range(job.steps):
         total = 0.0
         optimizer.zero_grad()
@@ -84,8 +95,19 @@ def train_eagerly(job: TrainingJob, samples: Sequence[Array], *, batches: Batche
         if average is not None:
             average.update_parameters(module)
         losses.append(total / job.micro_batches)
+        done = step + 1
+        if held_out and job.validate_every and done % job.validate_every == 0 and done < job.steps:
+            bound = job.validate_batches * job.micro_batch_size or None
+            chosen = [field[:bound] for field in held_out]
+            with job.autocast():
+                measured = held_out_loss(module, loss, chosen, job.micro_batch_size, names)
+            validations.append(Validation(step=done, loss=measured))
     return EagerRun(
-        losses=tuple(losses), module=module, loss=loss, average=None if average is None else average.module
+        losses=tuple(losses),
+        validations=tuple(validations),
+        module=module,
+        loss=loss,
+        average=None if average is None else average.module,
     )
 
 

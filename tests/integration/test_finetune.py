@@ -77,7 +77,7 @@ async def test_adapters_alone_are_trained_exported_and_loaded(job: TrainingJob, 
     assert all(torch.equal(tensor, everything[key]) for key, tensor in fresh.state_dict().items())
     assert any(not torch.equal(tensor, job.model.state_dict()[key]) for key, tensor in trained.items())
 
-    result = Trained(losses=published.losses, held_out=published.held_out, weights=whole)
+    result = Trained(losses=published.losses, validations=published.validations, weights=whole)
     async with DeviceThread(torch.device("cpu")) as device:
         found = await device.run(verify, prepared, result, torch.device("cpu"), cancelled=lambda: False)
     assert found.good, found

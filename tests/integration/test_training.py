@@ -69,7 +69,7 @@ async def train(cluster: Cluster, prepared: PreparedJob, peers: int) -> Run:
 
 async def verified(run: Run, prepared: PreparedJob, weights: Path) -> Verification:
     await run.author.export(run.job.id[:8], weights)
-    trained = Trained(losses=run.job.losses, held_out=run.job.held_out, weights=weights)
+    trained = Trained(losses=run.job.losses, validations=run.job.validations, weights=weights)
     async with DeviceThread(torch.device("cpu")) as device:
         return await device.run(verify, prepared, trained, torch.device("cpu"), cancelled=lambda: False)
 
@@ -87,6 +87,28 @@ async def test_a_swarm_trains_to_the_same_bits_as_one_stage(
         found = await verified(run, prepared, tmp_path / "weights.safetensors")
         assert found.identical
         assert len(run.job.losses) == 6
+
+
+@pytest.mark.parametrize("peers", [1, 3])
+async def test_validation_between_steps_has_the_bits_of_one_stage_and_leaves_training_as_it_was(
+    peers: int, tmp_path: Path, make_job: MakeJob
+) -> None:
+    prepared = prepare_job(make_job(validate_every=2, validate_batches=3))
+    plain = prepare_job(make_job())
+    async with Cluster(tmp_path / "swarm", networks=memory_networks()) as cluster:
+        run = await train(cluster, prepared, peers)
+        found = await verified(run, prepared, tmp_path / "validated.safetensors")
+        assert found.identical
+        assert [validation.step for validation in run.job.validations] == [2, 4, 6]
+        assert run.job.held_out == run.job.validations[-1].loss
+        [status] = [job for job in run.author.status().jobs if job.id == run.job.id]
+        shown = [(point.step, point.loss) for point in status.validations]
+        assert shown == [(v.step, v.loss) for v in run.job.validations]
+        without = await run.author.author.publish(plain, patience=PATIENCE)
+        await finished(cluster, without)
+        assert without.losses == run.job.losses
+        assert without.validations == run.job.validations[-1:]
+        assert {(t.name, t.blob) for t in without.weights} == {(t.name, t.blob) for t in run.job.weights}
 
 
 @pytest.mark.parametrize("peers", [2, 3])

@@ -26,7 +26,10 @@ PEERS = [PeerId(letter * 32) for letter in "bcdef"]
 
 def terms(**changes: Any) -> say.JobTerms:
     return say.JobTerms(
-        **({"job": JOB, "steps": 3, "evaluates": True, "patience": 0.0, "bytes": 1000} | changes)
+        **(
+            {"job": JOB, "steps": 3, "evaluates": True, "validate_every": 0, "patience": 0.0, "bytes": 1000}
+            | changes
+        )
     )
 
 
@@ -287,6 +290,44 @@ def test_a_record_that_is_not_due_is_charged_to_its_sender(forged: JobProgress) 
     assert driver.machine.statistics().step == 0
 
 
+@pytest.mark.parametrize(
+    ("done", "forged"),
+    [
+        (1, progress(1, "evaluated")),
+        (2, progress(2)),
+        (2, progress(4, "evaluated")),
+        (2, progress(3, "failed")),
+        (2, msgspec.structs.replace(progress(2, "evaluated"), loss=math.inf)),
+        (3, progress(2, "evaluated")),
+        (3, progress(3, "evaluated")),
+    ],
+)
+def test_an_evaluation_between_steps_counts_once_and_when_it_is_due(done: int, forged: JobProgress) -> None:
+    driver = Driver(steps=5, validate_every=2)
+    driver.train(PEERS[0])
+    due = [progress(0), progress(1), progress(2, "evaluated"), progress(2), progress(3)]
+    due += [progress(4, "evaluated"), progress(4), progress(5, "evaluated")]
+    for heard in due[:done]:
+        driver.feed(say.ProgressHeard(peer=PEERS[0], progress=heard))
+    with pytest.raises(RemoteProtocolError, match="not due"):
+        driver.feed(say.ProgressHeard(peer=PEERS[0], progress=forged))
+    for heard in due[done:]:
+        assert driver.state == "training"
+        assert math.isnan(driver.machine.statistics().held_out)
+        kept = driver.feed(say.ProgressHeard(peer=PEERS[0], progress=heard))
+        assert kept[0] == say.Record(progress=heard)
+    assert driver.state == "finishing"
+    assert driver.machine.statistics().held_out == pytest.approx(1.5)
+
+
+def test_without_held_out_samples_no_evaluation_is_due() -> None:
+    driver = Driver(steps=1, evaluates=False)
+    driver.train(PEERS[0])
+    for step in (0, 1):
+        with pytest.raises(RemoteProtocolError, match="not due"):
+            driver.feed(say.ProgressHeard(peer=PEERS[0], progress=progress(step, "evaluated")))
+
+
 def test_records_before_and_after_training_are_not_kept() -> None:
     driver = Driver(steps=1, evaluates=False)
     heard = say.ProgressHeard(peer=PEERS[0], progress=progress(0))
@@ -420,7 +461,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.driver = Driver(patience=50.0)
+        self.driver = Driver(patience=50.0, steps=4, validate_every=2)
         self.planning = False
         self.generations: list[int] = []
         self.ended = ""

@@ -9,9 +9,10 @@ import pytest
 
 from swarm.errors import LocalError, RemoteProtocolError
 from swarm.graph.stage import Edge, SharedParameter, SharedUse
-from swarm.ids import Incarnation, JobId, OperatorIndex, StageIndex, Step, ValueId
+from swarm.ids import Incarnation, JobId, OperatorIndex, StageIndex, ValueId
 from swarm.protocol import pipeline_events as say
 from swarm.protocol.order import default_depth
+from swarm.protocol.passes import Passes
 from swarm.protocol.pipeline import PipelineMachine
 from swarm.wire.messages.pipeline import (
     BoundaryTensor,
@@ -47,6 +48,10 @@ def chain(stages: int, stage: int, *, first: int) -> say.Route:
     )
 
 
+def passes(steps: int = 2, validate_every: int = 0) -> Passes:
+    return Passes(first_step=0, steps=steps, evaluates=True, validate_every=validate_every)
+
+
 def role(stages: int, stage: int, **changes: object) -> say.StageRole:
     shared = ()
     if stages > 1:
@@ -60,10 +65,10 @@ def role(stages: int, stage: int, **changes: object) -> say.StageRole:
         "stage": StageIndex(stage),
         "incarnations": tuple(Incarnation(1) for _ in range(stages)),
         "depths": tuple(default_depth(k, stages) for k in range(stages)),
-        "first_step": Step(0),
-        "steps": 2,
+        "passes": passes(),
         "micro_batches": 4,
         "evaluation_batches": 3,
+        "validation_batches": 2,
         "train": chain(stages, stage, first=10),
         "evaluate": chain(stages, stage, first=50),
         "shared": shared if stage in (0, stages - 1) else (),
@@ -223,6 +228,83 @@ def test_every_stage_works_in_the_order_of_reference_1f1b(stages: int, micro_bat
             assert machines[stage].statistics().state == "finished"
 
 
+@pytest.mark.parametrize("stages", range(1, 6))
+@pytest.mark.parametrize("every", [1, 2, 3])
+def test_evaluation_passes_come_between_two_steps_and_leave_the_steps_as_they_were(
+    stages: int, every: int
+) -> None:
+    calendar = passes(5, every)
+    validating = {"passes": calendar, "micro_batches": 3}
+    for seed in range(3):
+        world = World(
+            [PipelineMachine(role(stages, k, **validating)) for k in range(stages)], random.Random(seed)
+        )
+        world.run()
+        plain = World(
+            [PipelineMachine(role(stages, k, passes=passes(5), micro_batches=3)) for k in range(stages)],
+            random.Random(seed),
+        )
+        plain.run()
+        for stage, done in enumerate(world.done):
+            trained = [work for work in done if work[0] == "train"]
+            assert trained == [work for work in plain.done[stage] if work[0] == "train"]
+            order = list(dict.fromkeys((phase, step) for phase, _, step, _ in done))
+            assert order == [(name.phase, name.step) for name in map(calendar.at, range(calendar.count))]
+            for phase, step in order:
+                forwards = [m for p, kind, s, m in done if (p, s, kind) == (phase, step, "forward")]
+                batches = 3 if phase == "train" or step == 5 else 2
+                assert forwards == list(range(batches))
+            assert world.ended[stage] == say.Finish(held_out=6.0)  # mean of 5+0, 5+1, 5+2
+            assert world.machines[stage].arrivals.duplicates == 0
+
+
+def test_an_evaluation_between_steps_that_breaks_fails_the_job_in_every_stage() -> None:
+    machines = [PipelineMachine(role(3, k, passes=passes(5, 2))) for k in range(3)]
+    world = World(machines, random.Random(2), fault_at=(1, 2))
+    world.run()
+    for stage in range(3):
+        failed = world.ended[stage]
+        assert isinstance(failed, say.Fail)
+        assert failed.step == 2
+        assert "blocks.1" in failed.cause
+        assert not [work for work in world.done[stage] if work[0] == "train" and work[2] >= 2]
+
+
+@pytest.mark.parametrize(
+    ("step", "phase", "why"),
+    [
+        (1, "evaluate", "step 1 is no evaluation pass"),
+        (3, "evaluate", "step 3 is no evaluation pass"),
+        (6, "evaluate", "step 6 is no evaluation pass"),
+        (2, "evaluate", "step 2 is too far ahead"),
+        (4, "evaluate", "step 4 is too far ahead"),
+        (5, "train", "step 5 is not of this plan"),
+    ],
+)
+def test_a_pass_that_is_not_due_is_refused(step: int, phase: str, why: str) -> None:
+    machine = PipelineMachine(role(3, 1, passes=passes(5, 2)))
+    event = record("evaluated" if phase == "evaluate" else "applied", phase=phase, step=step)
+    with pytest.raises(RemoteProtocolError, match=why):
+        machine.handle(event, now=0.0)
+    tensor = arrived(step=step, phase=phase, tensor=50 if phase == "evaluate" else 10)
+    with pytest.raises(RemoteProtocolError, match="refused"):
+        machine.arrivals.check(tensor.message)
+    machine.check()
+
+
+def test_while_an_evaluation_runs_tensors_of_the_step_after_it_are_kept_and_its_record_is_due() -> None:
+    machine = PipelineMachine(role(3, 1, passes=passes(5, 2)))
+    machine.arrivals.index = 2  # train 0, train 1, evaluate 2, train 2
+    machine.handle(arrived(step=2), now=0.0)
+    machine.handle(arrived(step=2, phase="evaluate", tensor=50), now=0.0)
+    with pytest.raises(RemoteProtocolError, match="step 3 is too far ahead"):
+        machine.handle(arrived(step=3), now=0.0)
+    for wrong in (record("applied", phase="evaluate", step=2), record("evaluated", phase="train", step=2)):
+        with pytest.raises(RemoteProtocolError, match="refused"):
+            machine.handle(wrong, now=0.0)
+    machine.check()
+
+
 def test_work_gets_exactly_the_payloads_of_its_micro_batch() -> None:
     world = World([PipelineMachine(role(4, k)) for k in range(4)], random.Random(5))
     world.run()
@@ -294,7 +376,7 @@ def arrived(**changes: object) -> say.TensorArrived:
     ],
 )
 def test_a_message_no_stage_would_send_is_refused_and_leaves_nothing(changes: dict[str, object]) -> None:
-    machine = PipelineMachine(role(3, 1, steps=4))
+    machine = PipelineMachine(role(3, 1, passes=passes(4)))
     with pytest.raises(RemoteProtocolError, match="refused"):
         machine.handle(arrived(**changes), now=0.0)
     assert not machine.arrivals.current.tensors

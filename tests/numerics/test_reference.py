@@ -55,13 +55,15 @@ def sampler(job: TrainingJob, samples: int) -> Callable[[int, int], NDArray[np.i
 
 def eagerly(job: TrainingJob) -> EagerRun:
     samples = prepare_samples(job.dataset)
-    return train_eagerly(job, samples, batches=sampler(job, len(samples[0])))
+    held_out = prepare_samples(job.held_out or job.dataset)
+    return train_eagerly(job, samples, batches=sampler(job, len(samples[0])), held_out=held_out)
 
 
 def lockstep_job(captured: CapturedJob, job: TrainingJob) -> LockstepJob:
     """The job for our own executor."""
     samples, held_out = prepare_samples(job.dataset), prepare_samples(job.held_out or job.dataset)
     batches = sampler(job, len(samples[0]))
+    batches_held_out = held_out_batches(len(held_out[0]), job.micro_batch_size)
     return LockstepJob(
         graph=captured.train,
         evaluation=captured.evaluate,
@@ -78,7 +80,9 @@ def lockstep_job(captured: CapturedJob, job: TrainingJob) -> LockstepJob:
             value: torch.from_numpy(field[held_out_indices(micro_batch, job.micro_batch_size)])
             for value, field in zip(captured.evaluate.inputs(), held_out, strict=True)
         },
-        held_out_batches=held_out_batches(len(held_out[0]), job.micro_batch_size),
+        held_out_batches=batches_held_out,
+        validate_every=job.validate_every,
+        validation_batches=min(job.validate_batches or batches_held_out, batches_held_out),
     )
 
 
@@ -187,6 +191,7 @@ JOBS: dict[str, Callable[[], TrainingJob]] = {
         AdamW(lr=0.01, schedule=Cosine(warmup=2, floor=0.2), groups=(NO_DECAY, Group(lr_scale=0.5)))
     ),
     "learned loss": lambda: small_job(AdamW(lr=0.01), loss=LearnedLoss()),
+    "validating": lambda: small_job(AdamW(lr=0.01), validate_every=3, validate_batches=1),
 }
 
 
@@ -208,6 +213,11 @@ def test_our_executor_agrees_with_pytorch_at_every_step(name: str) -> None:
     names = field_names(job.dataset)
     expected_held_out = held_out_loss(eager.module, eager.loss, held_out, job.micro_batch_size, names)
     assert ours.held_out == pytest.approx(expected_held_out, rel=1e-5)
+    assert apart.validations == ours.validations
+    between = ours.validations[:-1]
+    assert [v.step for v in between] == [v.step for v in eager.validations]
+    assert [v.loss for v in between] == pytest.approx([v.loss for v in eager.validations], rel=1e-5)
+    assert len(between) == (job.validate_every > 0 and (job.steps - 1) // job.validate_every)
 
 
 def test_frozen_parameters_keep_their_bits_and_get_no_gradient() -> None:

@@ -33,6 +33,7 @@ SAMPLES = {
     "manifest, groups and frozen": GROUPED,
     "manifest, weights for one peer": replace(FIRST, export_to=("e" * 32,)),
     "manifest, compressed": COMPRESSED,
+    "manifest, validating": replace(FIRST, validate_every=50, validate_batches=2),
     "manifest, bf16": replace(FIRST, precision="bf16"),
     "manifest, an average": replace(FIRST, optimizer=replace(FIRST.optimizer, ema=0.999)),
 }

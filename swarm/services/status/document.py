@@ -141,6 +141,13 @@ class CurvePoint(Struct, frozen=True, kw_only=True):
     loss: float
 
 
+class ValidationPoint(Struct, frozen=True, kw_only=True):
+    """What the held-out samples came to after so many steps."""
+
+    step: int
+    loss: float
+
+
 class JobStatus(Struct, frozen=True, kw_only=True):
     """One training run, as far as this node knows."""
 
@@ -168,6 +175,8 @@ class JobStatus(Struct, frozen=True, kw_only=True):
     stages: tuple[StageStatus, ...]
     curve: tuple[CurvePoint, ...] = ()
     """The loss so far, thinned (``swarm.services.status.curve``)."""
+    validations: tuple[ValidationPoint, ...] = ()
+    """The held-out loss so far, as often as the job measures it; the newest where there are many."""
 
 
 class LinkStatus(Struct, frozen=True, kw_only=True):

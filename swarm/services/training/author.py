@@ -147,6 +147,8 @@ class Author(Service):
             patience=patience,
             frozen=captured.frozen(),
             precision=job.precision,
+            validate_every=job.validate_every,
+            validate_batches=job.validate_batches,
             export_to=tuple(job.export_to),
             policy=parse_policy(job.policy),
         )

@@ -13,7 +13,8 @@ from swarm.graph.cut import shared_parameters
 from swarm.graph.dag import Graph
 from swarm.graph.evaluation import evaluation_stages
 from swarm.graph.stage import Stage, tensor_names
-from swarm.ids import Digest, Incarnation, StageIndex, Step
+from swarm.ids import Digest, Incarnation, StageIndex
+from swarm.protocol.passes import Passes
 from swarm.protocol.pipeline import users_of
 from swarm.protocol.pipeline_events import Route, StageRole
 from swarm.services.job import Job
@@ -83,8 +84,10 @@ def _take_apart(job: Job, plan: Plan, index: StageIndex, graphs: tuple[Graph, Gr
     check_memory(plan, index, train, job.manifest.optimizer)
     evaluations = evaluation_stages(train, stages, evaluate)
     manifest = job.manifest
-    held_out = manifest.held_out
-    batches = held_out_batches(held_out.samples, manifest.micro_batch_size) if held_out is not None else 0
+    held_out, evaluation_batches = manifest.held_out, 0
+    if held_out is not None:
+        evaluation_batches = held_out_batches(held_out.samples, manifest.micro_batch_size)
+        evaluation_batches = min(evaluation_batches, MAX_MICRO_BATCHES)
     stage, evaluation = stages[index], evaluations[index]
     shared = tuple(
         parameter
@@ -96,10 +99,15 @@ def _take_apart(job: Job, plan: Plan, index: StageIndex, graphs: tuple[Graph, Gr
         stage=index,
         incarnations=tuple(Incarnation(planned.incarnation) for planned in plan.stages),
         depths=tuple(planned.depth for planned in plan.stages),
-        first_step=Step(plan.step),
-        steps=manifest.steps,
+        passes=Passes(
+            first_step=plan.step,
+            steps=manifest.steps,
+            evaluates=held_out is not None,
+            validate_every=manifest.validate_every,
+        ),
         micro_batches=manifest.micro_batches,
-        evaluation_batches=min(batches, MAX_MICRO_BATCHES),
+        evaluation_batches=evaluation_batches,
+        validation_batches=min(manifest.validate_batches or evaluation_batches, evaluation_batches),
         train=Route(incoming=stage.incoming, outgoing=stage.outgoing),
         evaluate=Route(incoming=evaluation.incoming, outgoing=evaluation.outgoing),
         shared=shared,

@@ -18,6 +18,7 @@ from swarm.data.sampler import held_out_batches, held_out_indices, indices
 from swarm.data.tensors import Array
 from swarm.errors import FailureError
 from swarm.graph.dag import Graph
+from swarm.protocol.settlement import Validation
 from swarm.services.training.arrays import to_array
 from swarm.services.training.author import PreparedJob
 from swarm.train.lockstep import Batch, LockstepJob, LockstepRun, run_lockstep
@@ -35,7 +36,7 @@ class Trained:
     """What came out of the swarm."""
 
     losses: Sequence[float]
-    held_out: float | None
+    validations: Sequence[Validation]
     weights: Path
     """Exported as safetensors, under the author's names."""
 
@@ -51,7 +52,7 @@ class Verification:
     tolerance: float
     """What that may be at the job's precision."""
     identical: bool
-    """Whether every loss, the held-out loss and every weight has the bits of the one-stage run."""
+    """Whether every loss, those of held-out samples and every weight have the bits of the one-stage run."""
 
     @property
     def good(self) -> bool:
@@ -97,6 +98,7 @@ def lockstep_job(prepared: PreparedJob, *, cancelled: Callable[[], bool]) -> Loc
         which = held_out_indices(micro_batch, job.micro_batch_size)
         return _batch(captured.evaluate, held_out or (), which)
 
+    batches = 0 if held_out is None else held_out_batches(len(held_out[0]), job.micro_batch_size)
     return LockstepJob(
         graph=captured.train,
         evaluation=captured.evaluate,
@@ -107,7 +109,9 @@ def lockstep_job(prepared: PreparedJob, *, cancelled: Callable[[], bool]) -> Loc
         seed=job.seed,
         batch=batch,
         held_out=None if held_out is None else held_out_batch,
-        held_out_batches=0 if held_out is None else held_out_batches(len(held_out[0]), job.micro_batch_size),
+        held_out_batches=batches,
+        validate_every=job.validate_every,
+        validation_batches=min(job.validate_batches or batches, batches),
     )
 
 
@@ -140,7 +144,7 @@ def _is_identical(prepared: PreparedJob, trained: Trained, own: LockstepRun) -> 
     weights: Mapping[str, torch.Tensor] = load_file(trained.weights)
     return (
         tuple(trained.losses) == own.losses
-        and trained.held_out == own.held_out
+        and tuple(trained.validations) == own.validations
         and all(
             _bits(weights[key]) == _bits(own.tensors[name])
             for key, name in prepared.captured.state_dict.items()

@@ -104,7 +104,7 @@ class Manifest(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
     """The keys of the author's ``state_dict()``, each with the name of its tensor; tied ones share a name."""
     dataset: Dataset
     held_out: Dataset | None
-    """Samples never trained on; their loss is measured after the last step."""
+    """Samples never trained on; their loss is measured after the last step (and see ``validate_every``)."""
     optimizer: Optimizer
     micro_batch_size: Annotated[int, Meta(ge=1, le=2**20)]
     micro_batches: Annotated[int, Meta(ge=1, le=MAX_MICRO_BATCHES)]
@@ -123,6 +123,10 @@ class Manifest(Struct, frozen=True, array_like=True, forbid_unknown_fields=True,
     policy: Policy = NO_COMPRESSION
     """How the codec of each boundary is chosen."""
     precision: Precision = "fp32"
+    validate_every: Annotated[int, Meta(ge=0, le=MAX_STEPS)] = 0
+    """Steps after which the held-out loss is measured while training goes on; 0: only after the last one."""
+    validate_batches: Annotated[int, Meta(ge=0, le=MAX_MICRO_BATCHES)] = 0
+    """Held-out micro-batches, from the first on, that it is then measured over; 0: all."""
 
 
 class Cancellation(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):

@@ -6,7 +6,7 @@ import msgspec
 from rich.console import Console
 
 from peer.render import render_status
-from swarm.services.status.document import AttemptStatus, StatusDocument
+from swarm.services.status.document import AttemptStatus, StatusDocument, ValidationPoint
 from swarm.testing.status import JOB, MOMENT, sample_status
 
 
@@ -76,6 +76,15 @@ def test_a_held_out_loss_is_shown_once_there_is_one() -> None:
     [job] = document.jobs
     done = msgspec.structs.replace(job, state="done", held_out=2.125)
     assert "held-out 2.1250" in shown(msgspec.structs.replace(document, jobs=(done,)))
+
+
+def test_while_training_goes_on_the_last_validation_is_shown_with_its_step() -> None:
+    document = sample_status()
+    [job] = document.jobs
+    points = (ValidationPoint(step=50, loss=3.5), ValidationPoint(step=100, loss=3.25))
+    validated = msgspec.structs.replace(job, validations=points)
+    assert "held-out 3.2500 at step 100" in shown(msgspec.structs.replace(document, jobs=(validated,)))
+    assert "held-out" not in shown(document)
 
 
 def test_text_of_strangers_is_neither_markup_nor_control_codes() -> None:

@@ -14,7 +14,7 @@ from peer.render import render_waiting
 from peer.view import LOG_SECONDS, LineView, LiveView, follow, make_view
 from swarm.log import configure
 from swarm.services import auxiliary
-from swarm.services.status.document import DoorStatus, StatusDocument, WaitingStatus
+from swarm.services.status.document import DoorStatus, StatusDocument, ValidationPoint, WaitingStatus
 from swarm.testing.status import MOMENT, SampleSource, sample_status
 
 
@@ -48,6 +48,19 @@ class TestLines:
         for half in range(int(LOG_SECONDS * 2 * 4)):
             lines_view.update(source.document, MOMENT + half / 2)
         assert lines(caplog) == ["job"] + ["training"] * 4
+
+    def test_each_validation_is_told_once(
+        self, source: SampleSource, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        lines_view = LineView()
+        [job] = source.document.jobs
+        points = tuple(ValidationPoint(step=step, loss=4.0 - step / 100) for step in (50, 100, 150))
+        for known in (0, 1, 1, 3, 3):
+            source.replace(jobs=(msgspec.structs.replace(job, validations=points[:known]),))
+            lines_view.update(source.document, MOMENT)
+        source.replace(jobs=(msgspec.structs.replace(job, state="done", validations=points),))
+        LineView().update(source.document, MOMENT)
+        assert lines(caplog).count("validated") == 3
 
     def test_a_new_reason_to_wait_is_told_once(
         self, source: SampleSource, caplog: pytest.LogCaptureFixture

@@ -126,6 +126,7 @@ def test_a_job_whose_parts_fit_passes() -> None:
         ({"dataset": dataset(11)}, "one step needs 12 samples of 11"),
         ({"micro_batch_size": 2**20, "micro_batches": 4096}, "one step needs 4294967296 samples of 12"),
         ({"held_out": dataset(3)}, "do not fill a micro-batch"),
+        ({"held_out": None, "validate_every": 2}, "it validates, and has no held-out samples"),
         ({"held_out": dataset(4, shape=(5,))}, "of another kind"),
         ({"held_out": dataset(4, dtype="int64")}, "of another kind"),
         ({"dataset": replace(dataset(), samples=24)}, "other bytes than its samples call for"),

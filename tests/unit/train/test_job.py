@@ -18,6 +18,7 @@ from swarm.errors import FailureError, MisuseError, UserError
 from swarm.graph.dag import check_graph
 from swarm.train.job import TrainingJob, capture_job, load_job, prepare_samples
 from swarm.train.optimizer import SGD
+from swarm.wire.limits import MAX_MICRO_BATCHES
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -94,6 +95,25 @@ def test_a_dataset_smaller_than_one_step_is_refused_with_the_numbers() -> None:
     assert sentence(lambda: make(held_out=samples(3))) == (
         "MisuseError: the held-out set has 3 samples, one micro-batch needs 8"
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"validate_every": 5}, "validate_every needs held-out samples: give held_out"),
+        ({"validate_every": -1}, f"validate_every is a whole number from 0 to {2**40}, and not -1"),
+        (
+            {"validate_batches": 3, "held_out": samples(16)},
+            "validate_batches bounds what validate_every measures: give that, too",
+        ),
+        (
+            {"validate_every": 5, "validate_batches": 1.5, "held_out": samples(16)},
+            f"validate_batches is a whole number from 0 to {MAX_MICRO_BATCHES}, and not 1.5",
+        ),
+    ],
+)
+def test_validation_that_could_not_be_done_is_refused(changes: dict[str, Any], expected: str) -> None:
+    assert sentence(lambda: make(**changes)) == f"MisuseError: {expected}"
 
 
 @pytest.mark.parametrize(

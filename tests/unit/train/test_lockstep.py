@@ -1,3 +1,4 @@
+import dataclasses
 import math
 from collections.abc import Mapping
 from functools import cache
@@ -95,6 +96,34 @@ def test_a_run_is_that_of_the_author_s_module_under_torch(bounds):
         for x, target in (batch(1000 + index).values() for index in range(3))
     ]
     assert run.held_out == pytest.approx(sum(held_out) / 3, rel=1e-6)
+
+
+@pytest.mark.parametrize("bounds", [None, (0, 1, 4), (0, 2, 3, 4)])
+def test_validations_are_what_a_run_that_ends_there_evaluates_and_training_does_not_notice(bounds):
+    plain = run_lockstep(job(), CPU)
+    run = run_lockstep(dataclasses.replace(job(), validate_every=1, validation_batches=3), CPU, bounds)
+    assert run.losses == plain.losses
+    assert all(torch.equal(tensor, plain.tensors[name]) for name, tensor in run.tensors.items())
+    assert [validation.step for validation in run.validations] == [1, 2, 3, 4]
+    assert run.held_out == plain.held_out
+    for validation in run.validations:
+        lockstep = Lockstep(job(), (0, 4), CPU)
+        for step in range(validation.step):
+            lockstep.step(step)
+        losses = [lockstep.evaluate(index, batch(1000 + index)) for index in range(3)]
+        assert validation.loss == sum(losses) / 3
+
+
+def test_a_bounded_validation_has_the_first_micro_batches_and_the_last_one_all():
+    run = run_lockstep(dataclasses.replace(job(), validate_every=2, validation_batches=1), CPU)
+    whole = run_lockstep(dataclasses.replace(job(), validate_every=2, validation_batches=3), CPU)
+    assert [validation.step for validation in run.validations] == [2, 4]
+    lockstep = Lockstep(job(), (0, 4), CPU)
+    for step in range(2):
+        lockstep.step(step)
+    assert run.validations[0].loss == lockstep.evaluate(0, batch(1000))
+    assert run.validations[0] != whole.validations[0]
+    assert run.validations[1] == whole.validations[1]
 
 
 def test_tensors_that_no_stage_trains_keep_their_values():

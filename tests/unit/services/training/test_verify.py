@@ -1,6 +1,7 @@
 """``--verify`` accepts what the swarm computes, and nothing that was tampered with."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from swarm.compress.boundaries import Passage
 from swarm.errors import FailureError
 from swarm.graph.stage import Stage
 from swarm.ids import ValueId
+from swarm.protocol.settlement import Validation
 from swarm.services.training.arrays import to_array
 from swarm.services.training.author import PreparedJob, prepare_job
 from swarm.services.training.verify import Trained, Verification, lockstep_job, verify
@@ -63,11 +65,10 @@ async def train(prepared: PreparedJob, kind: type[Lockstep], file: Path) -> Trai
     def run() -> Trained:
         stages = kind(job, (0, count // 2, count), CPU)
         losses = [stages.step(step).loss for step in range(job.steps)]
-        assert job.held_out is not None
-        found = [stages.evaluate(i, job.held_out(i)) for i in range(job.held_out_batches)]
+        validations = [stages.validate()]
         arrays = {name: to_array(tensor) for name, tensor in stages.tensors().items()}
         write_weights(file, prepared.captured.state_dict.items(), arrays)
-        return Trained(losses=losses, held_out=sum(found) / len(found), weights=file)
+        return Trained(losses=losses, validations=validations, weights=file)
 
     async with DeviceThread(CPU) as device:
         return await device.run(run)
@@ -106,11 +107,9 @@ async def test_a_single_bit_of_a_weight_is_seen(prepared: PreparedJob, tmp_path:
 
 async def test_a_held_out_loss_that_is_off_is_seen(prepared: PreparedJob, tmp_path: Path) -> None:
     trained = await train(prepared, Lockstep, tmp_path / "w")
-    assert trained.held_out is not None
-    off = Trained(
-        losses=trained.losses, held_out=np.nextafter(trained.held_out, 9.0), weights=trained.weights
-    )
-    assert not (await check(prepared, off)).identical
+    (held_out,) = trained.validations
+    off = Validation(step=held_out.step, loss=np.nextafter(held_out.loss, 9.0))
+    assert not (await check(prepared, replace(trained, validations=[off]))).identical
 
 
 async def test_it_stops_when_told_to(prepared: PreparedJob, tmp_path: Path) -> None:
