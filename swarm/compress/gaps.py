@@ -56,6 +56,8 @@ def decode_gaps(high: Bytes, low: Bytes, *, kept: int, shift: int, count: int) -
             bits |= planes[bit].astype(np.int64) << bit
         steps[entries] += bits
     steps[entries] += 1
+    if int(steps.max(initial=0)) > count:  # and so their sum stays within 64 bits
+        raise RemoteProtocolError("the gaps of an encoded tensor lead beyond its end")
     positions: NDArray[np.int64] = (np.cumsum(steps) - 1)[entries]
     if kept and positions[-1] >= count:
         raise RemoteProtocolError("the gaps of an encoded tensor lead beyond its end")

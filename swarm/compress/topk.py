@@ -6,7 +6,6 @@ not its derivative, and training does not survive it (Rudakov et al., arXiv 2401
 ``docs/CONVERGENCE.md``).
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, Literal
@@ -21,7 +20,7 @@ from swarm.compress.layout import DTYPES, NAMES, flatten, unflatten
 from swarm.compress.sections import Bytes, Part
 from swarm.compress.selection import largest
 from swarm.errors import RemoteProtocolError
-from swarm.wire.codecs import MILLION
+from swarm.wire.codecs import entries_kept
 from swarm.wire.coding import GROUP, Coding, ValueBits, innermost
 from swarm.wire.tensors import TensorHeader, dense_strides
 
@@ -50,7 +49,7 @@ class TopK(Codec):
         header, flat = flatten(tensor)
         if header.elements != flat.numel() or not flat.numel():
             return None
-        kept = max(1, math.ceil(flat.numel() * self._kept / MILLION))
+        kept = entries_kept(self._kept, flat.numel())
         rows = largest(flat, kept, seed=request.seed)
         if rows is None:
             return None

@@ -32,6 +32,11 @@ class CodecSpec(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
         return f"topk:{self.kept * 100 / MILLION:g}%:{self.bits}"
 
 
+def entries_kept(share: int, count: int) -> int:
+    """How many of ``count`` elements top-k keeps that keeps ``share`` of a million: one at least."""
+    return max(1, -(-count * share // MILLION))
+
+
 class Policy(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """How the codec of each boundary is chosen.
 

@@ -89,6 +89,7 @@ def check_coding(header: TensorHeader, coding: Coding, size: int) -> None:
     To be called before memory is allocated for it.
     """
     check_header(header)
+    _demand(sent_elements(header) > 0, "a tensor without elements is not encoded")
     _demand(header.dtype in FLOATING, f"a tensor of {header.dtype} is not encoded")
     _demand(sum(section.stored for section in coding.sections) == size, f"it came with {size} bytes")
     _demand(all(section.stored <= section.raw for section in coding.sections), "a section grows")
@@ -116,7 +117,7 @@ def _dense_lengths(header: TensorHeader, codec: CodecName) -> tuple[int, ...]:
 def _check_topk(header: TensorHeader, coding: Coding, lengths: tuple[int, ...]) -> None:
     count, kept = sent_elements(header), coding.kept
     _demand(coding.bits is not None and coding.order is not None, "topk does not say how it was written")
-    _demand(kept <= count, f"it keeps {kept} of {count} elements")
+    _demand(0 < kept <= count, f"it keeps {kept} of {count} elements")
     _demand(header.elements == count, "topk repeats no element")
     values = value_lengths(kept, coding.bits or 16)
     if coding.order == "mask":

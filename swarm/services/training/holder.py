@@ -143,16 +143,21 @@ class Holder(Service):
             self._fail(held, stage, lost)
 
     def offer(self, sender: PeerId, message: Message, size: int) -> str | None:
-        """Whether a training payload is wanted: empty, or why not. Asked before it is received."""
+        """Whether a training payload is wanted: empty, or why not. Asked before it is received.
+
+        Raises RemoteProtocolError for one that no stage of its plan would send: nothing else would come in
+        its place.
+        """
         if not isinstance(message, BoundaryTensor | SharedTensor):
             return None
         pipeline = self._pipeline(sender, message)
         if pipeline is None:
             return "that stage is not held here"
         try:
-            pipeline.check(message, size)
+            pipeline.machine.arrivals.check(message)
         except RemoteProtocolError as error:
             return str(error)
+        pipeline.check(message, size)
         return ""
 
     def handle(self, sender: PeerId, message: Message, payload: memoryview) -> bool:

@@ -142,9 +142,10 @@ class StagePipeline:
         self.started.set()
 
     def check(self, message: BoundaryTensor | SharedTensor, size: int) -> None:
-        """Raise RemoteProtocolError unless ``message`` may come with ``size`` bytes, now."""
-        self.machine.arrivals.check(message)
+        """Raise RemoteProtocolError unless ``message``, which is due, may come with ``size`` bytes."""
         self.work.check(message, size)
+        if isinstance(message, CodedTensor):
+            self.work.check_codec(message)
 
     def take(self, sender: PeerId, message: Data, payload: memoryview) -> None:
         """A message from another stage; raises RemoteProtocolError for one that none would send."""
@@ -169,10 +170,10 @@ class StagePipeline:
         match work:
             case Forward():
                 items = await self.loaded.samples.read(work.phase, work.step, work.micro_batch)
-                work = replace(work, received=await _read(work.received))
+                work = replace(work, received=await self._read(work.received, work.phase, "forward"))
                 self._computed(await self._device.run(self.work.forward, work, items))
             case Backward():
-                work = replace(work, gradients=await _read(work.gradients))
+                work = replace(work, gradients=await self._read(work.gradients, "train", "backward"))
                 self._computed(await self._device.run(self.work.backward, work))
             case Measure():
                 measured = await self._device.run(self.work.measure, work)
@@ -189,6 +190,16 @@ class StagePipeline:
                 await self._device.run(self.work.abandon)
             case _:
                 assert_never(work)
+
+    async def _read(
+        self, payloads: Mapping[ValueId, object], phase: Phase, direction: Direction
+    ) -> dict[ValueId, object]:
+        """The payloads, their bytes decoded. Raises RemoteProtocolError for one that no codec writes."""
+        found: dict[ValueId, object] = {}
+        for value, payload in payloads.items():
+            with self.work.blaming(value, phase, direction):
+                found[value] = await payload if isinstance(payload, asyncio.Future) else payload
+        return found
 
     def _computed(self, made: Made) -> None:
         """What was made is sent by the actions that its ``Computed`` brings."""
@@ -333,11 +344,3 @@ def _reading(message: BoundaryTensor, payload: memoryview) -> object:
     reading = asyncio.get_running_loop().run_in_executor(None, read, encoded)
     reading.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may never be waited for
     return reading
-
-
-async def _read(payloads: Mapping[ValueId, object]) -> dict[ValueId, object]:
-    """The payloads, their bytes decoded. Raises RemoteProtocolError for one that no codec writes."""
-    return {
-        value: await payload if isinstance(payload, asyncio.Future) else payload
-        for value, payload in payloads.items()
-    }

@@ -1,6 +1,7 @@
 """What one stage does on the device thread: payloads to tensors, the executor, tensors to payloads."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
@@ -14,16 +15,16 @@ from swarm.compress.ladder import Encoded, TakenApart, plainly, put_together
 from swarm.data.tensors import Array
 from swarm.errors import RemoteProtocolError
 from swarm.graph.dag import activations
-from swarm.ids import OperatorIndex, ValueId
+from swarm.ids import OperatorIndex, PeerId, ValueId, short
 from swarm.protocol.pipeline_events import AdoptShared, Backward, Forward, Measure, SendShared, Update
 from swarm.services.training.arrays import from_array, to_array
 from swarm.services.training.loading import LoadedStage
 from swarm.train.optimizer import learning_rate
 from swarm.train.stage import Measurement
 from swarm.train.tensors import check_against
-from swarm.wire.codecs import CodecSpec
+from swarm.wire.codecs import CodecSpec, entries_kept
 from swarm.wire.coding import check_coding
-from swarm.wire.messages.pipeline import BoundaryTensor, CodedTensor, SharedTensor
+from swarm.wire.messages.pipeline import BoundaryTensor, CodedTensor, Phase, SharedTensor
 from swarm.wire.records.manifest import averaged
 from swarm.wire.tensors import DType
 
@@ -44,7 +45,7 @@ class Made:
 
 
 class StageWork:
-    """The device side of one stage. All methods but ``check`` run on the device thread."""
+    """The device side of one stage. All methods but those that check or blame run on the device thread."""
 
     def __init__(self, loaded: LoadedStage) -> None:
         self._loaded = loaded
@@ -73,6 +74,43 @@ class StageWork:
                 f"a tensor message came with {size} bytes, which its header does not say"
             )
 
+    def check_codec(self, message: CodedTensor) -> None:
+        """Raise RemoteProtocolError unless ``message`` is encoded as the plan says.
+
+        What another codec, or more entries, would take here is not in the memory that was counted.
+        """
+        sender = message.fence.source if message.direction == "forward" else self._loaded.role.stage
+        spec, coding = self._loaded.plan.stages[sender].codec, message.coding
+        kept, bits = (
+            (entries_kept(spec.kept, message.header.elements), spec.bits)
+            if spec.codec == "topk"
+            else (0, None)
+        )
+        if (coding.codec, coding.kept, coding.bits) != (spec.codec, kept, bits):
+            raise RemoteProtocolError(
+                f"a tensor came in {coding.codec} that its plan does not say, but {spec}"
+            )
+
+    @contextmanager
+    def blaming(self, value: ValueId, phase: Phase, direction: Direction) -> Iterator[None]:
+        """Let a RemoteProtocolError that the tensor ``value`` brings say which stage sent it."""
+        try:
+            yield
+        except RemoteProtocolError as error:
+            role, stages = self._loaded.role, self._loaded.plan.stages
+            route = role.train if phase == "train" else role.evaluate
+            edges = route.incoming if direction == "forward" else route.outgoing
+            stage = next(edge.stage for edge in edges if edge.value == value)
+            who = f"stage {stage + 1} on peer {short(PeerId(stages[stage].holder))}"
+            raise RemoteProtocolError(f"{who} sent what none would: {error}") from None
+
+    def _received(self, payloads: Mapping[ValueId, object], passage: Passage) -> dict[ValueId, torch.Tensor]:
+        found: dict[ValueId, torch.Tensor] = {}
+        for value, payload in cast("Arrivals", payloads).items():
+            with self.blaming(value, passage.phase, passage.direction):
+                found |= self._boundaries.receive({value: payload}, passage)
+        return found
+
     def forward(self, work: Forward, items: Mapping[int, Array]) -> Made:
         """One micro-batch forward."""
         return self._timed(lambda: self._forward(work, items))
@@ -85,7 +123,7 @@ class StageWork:
             for position, item in items.items()
         }
         passage = Passage(phase=work.phase, step=work.step, micro_batch=work.micro_batch, direction="forward")
-        received = self._boundaries.receive(cast("Arrivals", work.received), passage)
+        received = self._received(work.received, passage)
         if work.phase == "evaluate":
             result = self._executor.evaluate(work.micro_batch, inputs, received)
         else:
@@ -99,7 +137,7 @@ class StageWork:
 
     def _backward(self, work: Backward) -> Made:
         passage = Passage(phase="train", step=work.step, micro_batch=work.micro_batch, direction="backward")
-        gradients = self._boundaries.receive(cast("Arrivals", work.gradients), passage)
+        gradients = self._received(work.gradients, passage)
         result = self._executor.backward(work.step, work.micro_batch, gradients)
         sent = self._boundaries.send(result.outgoing, passage, self._codecs(passage))
         return Made(tensors=sent, fault=result.fault)

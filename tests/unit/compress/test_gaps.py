@@ -41,6 +41,12 @@ def test_gaps_that_no_encoder_writes_are_refused(high: list[int], kept: int, cou
         decode_gaps(np.asarray(high, np.uint8), np.empty(0, np.uint8), kept=kept, shift=0, count=count)
 
 
+def test_gaps_whose_sum_would_begin_anew_at_64_bits_are_refused() -> None:
+    high, low = np.full(2, 254, np.uint8), np.zeros(55, np.uint8)
+    with pytest.raises(RemoteProtocolError, match="beyond"):
+        decode_gaps(high, low, kept=2, shift=55, count=100)
+
+
 @pytest.mark.parametrize("share", [0.25, 0.1, 0.03, 0.01, 0.001])
 def test_random_positions_take_at_most_5_percent_more_than_their_entropy(share: float) -> None:
     count = 4_000_000

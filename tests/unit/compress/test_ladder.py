@@ -3,6 +3,7 @@
 import math
 import zlib
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,7 +15,8 @@ from swarm.compress.codec import Mask, Place, Rebuilt, Request
 from swarm.compress.ladder import SMALLEST, Encoded, put_together, read, take_apart
 from swarm.errors import RemoteProtocolError
 from swarm.wire.codecs import CodecSpec, parse_policy
-from swarm.wire.coding import Coding, Section, check_coding
+from swarm.wire.coding import CodecName, Coding, Section, check_coding
+from swarm.wire.tensors import TensorHeader
 
 CPU = torch.device("cpu")
 DENSE = ["bf16", "bf16z", "int8", "int6", "int5", "int4"]
@@ -262,6 +264,27 @@ def test_a_bomb_is_refused_by_its_lengths() -> None:
 def test_a_coding_that_does_not_fit_its_tensor_is_refused(changes: dict[str, object]) -> None:
     with pytest.raises(RemoteProtocolError, match="refused"):
         read(hostile(encode(noise(60, 60), "topk:10%:8"), **changes))
+
+
+@pytest.mark.parametrize("order", ["rows", "channels", "mask"])
+def test_a_coding_that_keeps_nothing_is_refused(order: str) -> None:
+    nothing = (Section(0, 0),) * (2 if order == "mask" else 4)
+    encoded = hostile(
+        encode(noise(60, 60), "topk:10%:8"), kept=0, order=order, shift=0, sections=nothing, checksum=0
+    )
+    with pytest.raises(RemoteProtocolError, match="refused"):
+        read(replace(encoded, payload=memoryview(b"")))
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (8, 0)])
+@pytest.mark.parametrize("codec", ["bf16", "bf16z", "int8", "int4", "topk"])
+def test_a_tensor_without_elements_is_not_encoded(codec: CodecName, shape: tuple[int, ...]) -> None:
+    header = TensorHeader(dtype="float32", shape=shape, strides=(8, 1))
+    how: dict[str, Any] = {"bits": 8, "order": "channels"} if codec == "topk" else {}
+    sections = (Section(0, 0),) * {"bf16": 1, "topk": 4}.get(codec, 2)
+    coding = Coding(codec=codec, sections=sections, checksum=0, **how)
+    with pytest.raises(RemoteProtocolError, match="without elements"):
+        read(Encoded(header=header, payload=memoryview(b""), coding=coding))
 
 
 def test_values_of_more_bits_than_said_are_refused() -> None:
