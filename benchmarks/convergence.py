@@ -1,6 +1,6 @@
 """What codecs do to training: the examples in four stages, one codec on all boundaries, the same seeds.
 
-The table is in ``docs/CONVERGENCE.md``. Everything runs in one process, on the bits that a swarm of like
+Everything runs in one process, on the bits that a swarm of like
 machines would have (``swarm.train.lockstep``), so that only the codec differs from one row to the next.
 """
 

@@ -3,7 +3,7 @@
 
 The boundary is the differentiable operator ``x * mask(x)``: selecting entries of the gradient on their own is
 not its derivative, and training does not survive it (Rudakov et al., arXiv 2401.07788;
-``docs/CONVERGENCE.md``).
+``benchmarks/convergence.py``).
 """
 
 from collections.abc import Sequence
