@@ -240,20 +240,25 @@ class JoiningMachine:
 
     def _callable(self) -> list[Attempt]:
         """Those that may be called in this state, when they are due."""
-        waiting = [attempt for attempt in self._attempts.values() if not attempt.calling]
+        waiting = self._idle()
         if self._state == "in":
             return [one for one in waiting if one.source == "neighbour" and not one.calls]
         return waiting
+
+    def _idle(self) -> list[Attempt]:
+        return [attempt for attempt in self._attempts.values() if not attempt.calling]
 
     def _found(self, event: Found, now: float) -> None:
         if event.address not in self._attempts and self._has_room():
             self._attempts[event.address] = Attempt(address=event.address, source=event.source, due=now)
 
     def _has_room(self) -> bool:
-        """Make some, where there is none, by forgetting what others said and nobody answered."""
+        """Make some, where there is none, by forgetting what others said: where nobody answered, then what
+        was referred to first."""
         if len(self._attempts) >= MOST_ADDRESSES:
-            hearsay = (one for one in self._attempts.values() if one.source in _HEARSAY)
-            useless = next((one for one in hearsay if one.answers and not one.calling), None)
+            hearsay = [one for one in self._idle() if one.source in _HEARSAY]
+            referred = (one for one in hearsay if one.source == "referral")
+            useless = next((one for one in hearsay if one.answers), next(referred, None))
             if useless is not None:
                 del self._attempts[useless.address]
         return len(self._attempts) < MOST_ADDRESSES

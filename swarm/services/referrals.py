@@ -36,6 +36,8 @@ class Referrals(Service):
         self._context = context
         self._limit = limit
         self._referred = referred
+        self._told: set[PeerId] = set()
+        """Who has sent this node on, on the present link."""
         self._random = Random()  # noqa: S311 - spreads newcomers, guards nothing
 
     def on_up(self, peer: PeerId) -> None:
@@ -45,10 +47,19 @@ class Referrals(Service):
             surplus = surplus_of(links.values(), links[peer])
             self._context.tasks.create_task(self._refer(surplus), name=f"refer {short(surplus.peer)}")
 
+    def on_down(self, peer: PeerId, reason: str) -> None:
+        """A link has ended."""
+        self._told.discard(peer)
+
     def handle(self, sender: PeerId, message: Message, payload: memoryview) -> bool:
-        """Another node has no room for us, and says who may."""
+        """Another node has no room for us, and says who may: once, and only one that was called."""
         if not isinstance(message, Referral):
             return False
+        link = self._context.links[sender]
+        if sender in self._told or not link.dialed:
+            link.charge("it sent on somebody who did not ask for that")
+            return True
+        self._told.add(sender)
         self._referred(sender, message.addresses)
         return True
 

@@ -12,6 +12,7 @@ from swarm.protocol.joining import (
     CALLS_AT_ONCE,
     GRACE_SECONDS,
     LONGEST_PAUSE_SECONDS,
+    MOST_ADDRESSES,
     VERDICT_SECONDS,
     Action,
     Alone,
@@ -243,3 +244,16 @@ def test_new_neighbours_are_called_once_by_who_has_links_and_others_are_not() ->
     assert node.calling == ["192.0.2.1:1"]
     node.answer("192.0.2.1:1", silence("192.0.2.1:1"))
     assert node.machine.deadline == float("inf")
+
+
+def test_referrals_without_end_leave_room_for_neighbours_and_for_the_invite() -> None:
+    node = Node()
+    node.feed(Linked())
+    for number in range(3 * MOST_ADDRESSES):
+        node.find(f"192.0.2.1:{number + 1}", source="referral")
+    node.find("10.0.0.7:1", source="neighbour")
+    node.find("198.51.100.1:1", source="invite")
+    assert node.calling == ["10.0.0.7:1"]
+    kept = {attempt.address for attempt in node.machine.statistics().attempts}
+    assert {"10.0.0.7:1", "198.51.100.1:1"} <= kept
+    assert len(kept) == MOST_ADDRESSES
