@@ -1,11 +1,13 @@
 """Whether what gossip brings of a member counts: by certificates, admission and revocations (D1, D9)."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from swarm.errors import RemoteProtocolError, RemoteRefusalError
-from swarm.identity.admission import check_admission, may_join
+from swarm.identity.admission import SKEW_SECONDS, Admission, check_admission, may_join
 from swarm.identity.chain import Member, check_chain
 from swarm.protocol.welcome import Reception
 from swarm.wire.records.member import (
@@ -68,6 +70,15 @@ class Judge(Protocol):
         ...
 
 
+def _holds(check: Callable[..., Admission], *, now: float) -> bool:
+    """Whether somebody with the time ``now`` may have taken an admission for good, and passed it on."""
+    try:
+        check(now=now)
+    except RemoteProtocolError:
+        return False
+    return True
+
+
 class MemberJudge:
     """The judge of a node: as its :class:`Reception` judges hellos."""
 
@@ -92,7 +103,13 @@ class MemberJudge:
             raise RemoteProtocolError(f"the credentials of a member do not hold: {error}") from None
         admission, admitted = None, math.inf
         if credentials.admission:
-            admission = check_admission(credentials.admission, authority=authority, member=member, now=now)
+            check = partial(check_admission, credentials.admission, authority=authority, member=member)
+            try:
+                admission = check(now=now)
+            except RemoteProtocolError:
+                if not any(_holds(check, now=now + skew) for skew in (SKEW_SECONDS, -SKEW_SECONDS)):
+                    raise
+                return None
             admitted = admission.wall
         if not may_join(member, admission, now=now) or self.is_out(member):
             return None

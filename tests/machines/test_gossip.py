@@ -15,10 +15,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec.structs import replace
 
 from swarm.errors import RemoteProtocolError
+from swarm.identity.admission import SKEW_SECONDS, admit
 from swarm.ids import PeerId
 from swarm.protocol.gossip import COMPARE_SECONDS
 from swarm.protocol.gossip_events import Blame, Counted, Heard, Leaving, Send
-from swarm.protocol.gossip_judge import Claim
+from swarm.protocol.gossip_judge import Claim, MemberJudge
 from swarm.protocol.gossip_neighbour import MAX_OFFERED
 from swarm.protocol.gossip_self import HEARTBEAT_SECONDS, REPEAT_SECONDS
 from swarm.protocol.gossip_store import EXCESS_USES, GossipStore, Known
@@ -251,6 +252,22 @@ def test_a_changed_record_ends_the_link_to_who_gives_it() -> None:
     record = replace(own(c).record, sequence=own(c).record.sequence + 60_000)
     with pytest.raises(RemoteProtocolError, match="does not verify"):
         offer(world, b, a, Claim.of(record, sign_member(b.identity.key, record)))
+
+
+def test_who_passes_on_an_admission_that_only_its_clock_takes_for_good_is_not_to_blame() -> None:
+    world = GossipWorld(8)
+    door, node = world.add(world.invite()), world.add(world.invite())
+    identity, now = node.identity, world.clock.wall()
+    judge = MemberJudge(node.reception)
+
+    def dated(shift: float) -> bytes:
+        return encode_credentials(identity.chain, admit(door.identity, identity.member, now=now + shift))
+
+    assert judge.papers(dated(SKEW_SECONDS), now=now) is not None
+    assert judge.papers(dated(SKEW_SECONDS + 1.0), now=now) is None
+    assert judge.papers(dated(2 * SKEW_SECONDS), now=now) is None
+    with pytest.raises(RemoteProtocolError, match="future"):
+        judge.papers(dated(2 * SKEW_SECONDS + 1.0), now=now)
 
 
 def test_a_record_with_credentials_of_another_does_not_count() -> None:
