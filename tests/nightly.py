@@ -59,7 +59,7 @@ PARTS: dict[str, Callable[[], bool]] = {
     "numerics": lambda: suite("tests/numerics/test_zoo.py", "-n", "auto", "--hypothesis-profile", "nightly"),
     "netlab": netlab,
     "operators": operators,
-    "churn": lambda: suite("tests/unit/dht/test_churn.py", SWARM_SOAK="1"),
+    "churn": lambda: suite("tests/unit/dht/test_churn.py", "--log-cli-level=INFO", SWARM_SOAK="1"),
 }
 FUZZ: dict[str, Callable[[], bool]] = {f"fuzz {name}": partial(fuzz, name) for name in guided.MODULES}
 """Parts that may run at once: they measure nothing."""

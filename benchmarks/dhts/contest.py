@@ -53,7 +53,7 @@ class Contest:
 AT_A_TIME = 2
 """Actions under way at a time. All nodes of a program share a process: more would measure its processor."""
 
-MANY_AT_A_TIME = 16
+MANY_AT_A_TIME = 8
 """The same where most of the time is spent waiting for what was lost: more than that, and the process of all
 nodes answers so late that they take each other for gone."""
 

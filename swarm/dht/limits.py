@@ -57,8 +57,8 @@ TRANSMISSIONS: Final = 2
 MAX_SILENCES: Final = 2
 """Calls in a row without an answer after which a contact is dropped, where others did answer meanwhile."""
 
-MAX_SILENCES_ALONE: Final = 5
-"""The same where nobody answered, so that the fault may be our own line."""
+MAX_SILENCES_ALONE: Final = 10
+"""The same where nobody answered, so that the fault may be our own line: lookups ask the few again then."""
 
 SILENCE_SECONDS: Final = 30.0
 """How long lookups pass over a node that did not answer, where others did: it may come up in every reply."""

@@ -100,4 +100,8 @@ class Publishing:
         self._record = record
         for key in self._node.rendezvous.keys_of(self._node.id):
             self._node.storage.keep_own(key, record, now=now)
-        return sequence, await self._hand_out()
+        held = await self._hand_out()
+        if not any(held) and self._node.table.contacts():
+            # Others are there: what was sent to them, or their answers, may have been lost.
+            held = await self._hand_out()
+        return sequence, held

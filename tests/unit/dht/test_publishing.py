@@ -46,6 +46,16 @@ def test_the_count_is_of_other_nodes_that_hold_the_record(run: Run) -> None:
     run(body)
 
 
+def test_what_is_lost_on_the_way_to_the_only_other_node_is_sent_again(run: Run) -> None:
+    async def body(peers: Any, network: MemoryDatagrams, clock: ManualClock) -> None:
+        _, peer = await peers.swarm(2)
+        network.loss = 1.0
+        asyncio.get_running_loop().call_later(2.5, setattr, network, "loss", 0.0)
+        assert await peer.publish(["10.0.0.9:7423"], "peer") == 1
+
+    run(body)
+
+
 def test_clients_hold_nothing_and_are_not_counted(run: Run) -> None:
     async def body(peers: Any, network: MemoryDatagrams, clock: ManualClock) -> None:
         swarm = await peers.swarm(3)
