@@ -22,7 +22,8 @@ def memory_for_peers(workload: Workload, peers: int) -> int:
 
     Counts what ``swarm.schedule.memory`` counts, with the depths of 1F1B: the k-th of S stages has
     min(S - k, micro-batches) in flight. It is what the most loaded peer needs when the job is split as
-    evenly as the operators allow, in as many stages as help; one byte less on each, and the job does not fit.
+    evenly as the operators allow, in as many stages as help; one byte less on each, and the job does not fit,
+    unless stages recompute.
     """
     table = stage_table(workload.graph, workload.optimizer)
     return even_memory(table, micro_batches=workload.micro_batches, peers=peers)
@@ -35,7 +36,7 @@ def even_memory(table: StageTable, *, micro_batches: int, peers: int) -> int:
     after[-1] = 0.0
     least = math.inf
     for left in range(1, min(peers, table.places - 1) + 1):
-        needed = table.fixed + min(left, micro_batches) * table.held
+        needed = table.least_bytes(min(left, micro_batches))
         best = np.minimum.reduceat(np.maximum(needed, after[table.ends]), begins)
         after = np.append(best, math.inf)
         least = min(least, float(after[0]))

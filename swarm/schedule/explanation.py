@@ -37,7 +37,7 @@ def explain(
         lines.append(
             f"stage {index + 1} of {total}: {_operators(graph, segment)} on "
             f"{_memory(segment, offers[segment.peer])}, {share:.0%} of the compute; {_traffic(graph, stage)}"
-            f"{_encoded(codecs[index])}"
+            f"{_encoded(codecs[index])}{_recomputed(segment)}"
         )
     used = {segment.peer for segment in found.segments}
     spare = [offer for index, offer in enumerate(offers) if index not in used]
@@ -81,6 +81,12 @@ def _encoded(codec: CodecSpec) -> str:
         return ""
     bits = f"{bits_per_element(codec):.2g} bits of {DENSE_BITS} an element"
     return f", before it is encoded as {codec}: about {bits}"
+
+
+def _recomputed(segment: Segment) -> str:
+    if not segment.recompute:
+        return ""
+    return f"; runs each forward twice, since without that it needs {format_bytes(segment.plain_memory)}"
 
 
 def _returned(edges: Iterable[Edge]) -> list[Edge]:

@@ -7,6 +7,9 @@ Counted, for operators ``first`` up to but without ``last`` and ``depth`` micro-
 - for each trained parameter a gradient accumulator for each operator that uses it (decision D5), at its owner
   for every operator wherever it is, since the owner sums them; at the owner also the optimizer's state;
 - ``depth`` times what backward needs of one micro-batch: what autograd keeps, and every boundary tensor;
+- of a stage that recomputes, in place of that, ``depth`` times the model inputs, the boundary tensors that
+  came in and the changed buffers that a micro-batch read, and once what the backward at work needs, whose
+  gradients from later stages wait while its forward runs again;
 - the bytes of one micro-batch's boundary tensors while they come in or go out;
 - the worst moment: values, gradients and scratch that live shortly (``swarm.schedule.peaks``), in a backward,
   where what later operators kept is gone, in a forward, where the last gradients are on their way back, or at
@@ -19,6 +22,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 import numpy as np
 
@@ -31,6 +35,9 @@ from swarm.schedule.cost import GraphCosts
 from swarm.schedule.peaks import Lives, Moments
 from swarm.schedule.spans import Sizes, SpanBuilder, Spans
 from swarm.wire.records.manifest import Optimizer
+
+_WAITING: Final = 2.0
+"""A gradient that came for a backward, as its payload and as a tensor."""
 
 
 def optimizer_copies(optimizer: Optimizer) -> int:
@@ -67,14 +74,19 @@ class MemoryModel:
         savers = _savers(facts, costs)
         ends = _last_uses(facts)
         self._saved = _saved(graph, facts, costs, savers)
+        self._received = _received(graph, facts, savers)
+        self._starts = _starts(graph, facts)
+        self._outgoing = _outgoing(graph, facts)
         self._returned = _returned(graph, facts)
         self._sent = _sent(graph, facts, savers, ends)
         lives = Lives(roots=facts.roots, made=facts.made, ends=ends, kept=frozenset(savers))
         self._moments = Moments(graph, lives, optimizer)
 
-    def rows(self, first: int) -> MemoryRows:
+    def rows(self, first: int, *, recompute: bool = False) -> MemoryRows:
         """All stages that start with operator ``first``; entries up to ``first`` mean nothing."""
         saved, sent = self._saved.row(first), self._sent.row(first)
+        if not recompute:
+            saved += self._received.row(first)
         held, add = saved + sent, self._moments
         worst = np.zeros_like(held)
         later = slice(first + 1, None)
@@ -83,11 +95,15 @@ class MemoryModel:
         backward = np.maximum.accumulate(saved[later] + add.backward(first) - add.fresh[first:-1])
         boundary = np.maximum.accumulate(add.boundary[first:])
         worst[later] = np.maximum.reduce([forward, backward + add.fresh[later] + sent[later], boundary])
-        return MemoryRows(standing=self._fixed.row(first), moment=np.maximum(worst - held, 0.0), held=held)
+        standing = self._fixed.row(first)
+        if recompute:
+            worst[later] = np.maximum(worst[later], forward + _WAITING * self._outgoing.row(first)[later])
+            return MemoryRows(standing=standing, moment=worst, held=self._starts.row(first))
+        return MemoryRows(standing=standing, moment=np.maximum(worst - held, 0.0), held=held)
 
-    def stage_bytes(self, first: int, last: int, depth: int) -> int:
+    def stage_bytes(self, first: int, last: int, depth: int, *, recompute: bool = False) -> int:
         """Bytes that the stage of operators ``first`` up to but without ``last`` needs."""
-        rows = self.rows(first)
+        rows = self.rows(first, recompute=recompute)
         return math.ceil(float(rows.fixed[last] + depth * rows.held[last]))
 
 
@@ -175,6 +191,17 @@ def _returned(graph: Graph, facts: _Facts) -> Spans:
     return spans.finish()
 
 
+def _outgoing(graph: Graph, facts: _Facts) -> Spans:
+    """Gradients of what went to other stages: they wait while a forward runs again."""
+    spans = SpanBuilder(len(graph.operators))
+    for value, maker in facts.made.items():
+        if maker >= 0 and graph.values[value].differentiable:
+            for at, before in _pairs(maker, facts.readers.get(value, ())):
+                spans.always(before, _bytes(graph, value))
+                spans.inside(at, before, -_bytes(graph, value))
+    return spans.finish()
+
+
 def _savers(facts: _Facts, costs: GraphCosts) -> dict[ValueId, list[int]]:
     """For each memory the operators that keep it for their backward, in order."""
     savers: dict[ValueId, list[int]] = {}
@@ -185,17 +212,34 @@ def _savers(facts: _Facts, costs: GraphCosts) -> dict[ValueId, list[int]]:
 
 
 def _saved(graph: Graph, facts: _Facts, costs: GraphCosts, savers: Mapping[ValueId, list[int]]) -> Spans:
-    """What autograd keeps of one micro-batch, and what came for it from other stages."""
+    """What autograd keeps of one micro-batch, but for what came from elsewhere."""
     spans = SpanBuilder(len(graph.operators))
     for index, kept in enumerate(costs.kept):
         spans.always(index, kept.hidden)
     for value, maker in facts.made.items():
-        size, root = _bytes(graph, value), facts.roots.get(value, value)
-        if graph.values[value].differentiable or root in savers:
+        if maker >= 0 and value in savers and value == facts.roots.get(value, value):
+            spans.inside(min(savers[value]), maker, _bytes(graph, value))
+    return spans.finish()
+
+
+def _received(graph: Graph, facts: _Facts, savers: Mapping[ValueId, list[int]]) -> Spans:
+    """What came for one micro-batch, from other stages or as the model's inputs, and is kept."""
+    spans = SpanBuilder(len(graph.operators))
+    for value, maker in facts.made.items():
+        if graph.values[value].differentiable or facts.roots.get(value, value) in savers:
             for at, before in _pairs(maker, facts.readers.get(value, ())):
-                spans.across(at, before, size)  # it comes from another stage
-        if maker >= 0 and value in savers and value == root:
-            spans.inside(min(savers[value]), maker, size)  # made and kept here
+                spans.across(at, before, _bytes(graph, value))
+    return spans.finish()
+
+
+def _starts(graph: Graph, facts: _Facts) -> Spans:
+    """What a forward starts from: all that came in, and changed buffers as this micro-batch found them."""
+    spans = SpanBuilder(len(graph.operators))
+    changed = {ValueId(update.buffer) for update in graph.updates}
+    came = [v for v, maker in facts.made.items() if maker >= 0 or graph.values[v].kind == "input"]
+    for value in (*came, *changed):
+        for at, before in _pairs(facts.made.get(value, -1), facts.readers.get(value, ())):
+            spans.across(at, before, _bytes(graph, value))
     return spans.finish()
 
 

@@ -83,7 +83,7 @@ class _Search:
     def _possible(self, used: Used, kind: int) -> Truths:
         """Which stages a peer of this kind can take as the first of ``used``, the others holding the rest."""
         depth = min(sum(used), self._micro_batches)
-        fits = self._table.fixed + depth * self._table.held <= self._memories[kind]
+        fits = self._table.least_bytes(depth) <= self._memories[kind]
         possible: Truths = fits & self._reach[_without(used, kind)][self._table.ends]
         return possible
 

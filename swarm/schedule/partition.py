@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+import numpy as np
+
 from swarm.schedule.chain import Chain, Links
 from swarm.schedule.program import Choice, Choices, Program, interval_objective, traffic_objective
 from swarm.schedule.table import StageTable
@@ -49,8 +51,15 @@ class Segment:
     depth: int
     memory: int
     """Bytes."""
+    plain_memory: int
+    """Bytes that it would need if it did not recompute."""
     seconds: float
     """Of compute, for a micro-batch."""
+
+    @property
+    def recompute(self) -> bool:
+        """Whether backward runs the forward again, since the peer has not the memory to keep what it made."""
+        return self.memory < self.plain_memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,21 +100,27 @@ def _affordable(table: StageTable, chain: Chain, micro_batches: int, bound: floa
 
 
 def _partition(table: StageTable, chain: Chain, chosen: list[Choice]) -> Partition:
-    segments, links = [], Links(table, chain)
-    for choice in chosen:
-        number = table.index(choice.start, choice.end)
-        segments.append(
-            Segment(
-                first=int(table.positions[choice.start]),
-                last=int(table.positions[choice.end]),
-                peer=choice.peer,
-                depth=choice.depth,
-                memory=math.ceil(float(table.fixed[number] + choice.depth * table.held[number])),
-                seconds=float(table.flops[choice.end] - table.flops[choice.start]) / chain.flops[choice.peer],
-            )
-        )
+    segments, links = [_segment(table, chain, choice) for choice in chosen], Links(table, chain)
     hops = [(before.peer, after.peer, after.start) for before, after in pairwise(chosen)]
     slowest = max([*(links.seconds(*hop) for hop in hops), *(segment.seconds for segment in segments)])
     return Partition(
         segments=tuple(segments), interval=slowest, traffic=sum(links.traffic(*hop) for hop in hops)
+    )
+
+
+def _segment(table: StageTable, chain: Chain, choice: Choice) -> Segment:
+    number = np.asarray([table.index(choice.start, choice.end)])
+    needed = plain = math.ceil(float(table.bytes(choice.depth, number)[0]))
+    operations = float(table.flops[choice.end] - table.flops[choice.start])
+    if plain > chain.memory[choice.peer] and table.recomputing is not None:
+        needed = math.ceil(float(table.least_bytes(choice.depth, number)[0]))
+        operations += float(table.recomputing.flops[choice.end] - table.recomputing.flops[choice.start])
+    return Segment(
+        first=int(table.positions[choice.start]),
+        last=int(table.positions[choice.end]),
+        peer=choice.peer,
+        depth=choice.depth,
+        memory=needed,
+        plain_memory=plain,
+        seconds=operations / chain.flops[choice.peer],
     )

@@ -47,12 +47,7 @@ def make_plan(
     where the peers cannot hold the job, and CaptureError where the two graphs do not go together.
     """
     usable = _usable(offers)
-    table = stage_table(workload.graph, workload.optimizer)
-    hopeless = is_hopeless(table, usable)
-    placed = None if hopeless else _place(table, usable, network, workload.micro_batches)
-    if placed is None:
-        raise capacity_error(table, workload, usable)
-    found, chain = placed
+    found, chain = _place(workload, usable, network)
     bounds = [0, *(segment.last for segment in found.segments)]
     stages = cut(workload.graph, bounds)
     evaluations = evaluation_stages(workload.graph, stages, workload.evaluation)
@@ -74,6 +69,7 @@ def make_plan(
                 memory=segment.memory,
                 seconds=segment.seconds,
                 codec=codec,
+                recompute=segment.recompute,
             )
             for segment, evaluation, codec in zip(found.segments, evaluations, codecs, strict=True)
         ),
@@ -94,7 +90,22 @@ def _codecs(
     return choose_codecs(workload.policy, BoundaryTimes(seconds=seconds))
 
 
-def _place(
+def _place(workload: Workload, offers: Sequence[PeerOffer], network: NetworkModel) -> Placed:
+    """The best partition; one with stages that recompute only where there is none without.
+
+    Raises CapacityError where there is none at all.
+    """
+    for recompute in (False, True):
+        table = stage_table(workload.graph, workload.optimizer, recompute=recompute)
+        if is_hopeless(table, offers):
+            break
+        placed = _place_on(table, offers, network, workload.micro_batches)
+        if placed is not None:
+            return placed
+    raise capacity_error(table, workload, offers)
+
+
+def _place_on(
     table: StageTable, offers: Sequence[PeerOffer], network: NetworkModel, micro_batches: int
 ) -> Placed | None:
     """The best partition over the orders that are tried, with its order."""

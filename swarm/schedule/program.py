@@ -84,11 +84,10 @@ class Stages:
     """Where in the other arrays the stages of each of ``starts`` begin."""
 
     @classmethod
-    def of(cls, table: StageTable, numbers: Integers, flops: float) -> "Stages":
-        """The stages with these numbers, on a peer with ``flops`` operations a second."""
+    def of(cls, table: StageTable, numbers: Integers, seconds: Floats) -> "Stages":
+        """The stages with these numbers, which take so long."""
         starts, ends = table.starts[numbers], table.ends[numbers]
         begins = np.flatnonzero(np.diff(starts, prepend=-1))
-        seconds = (table.flops[ends] - table.flops[starts]) / flops
         return cls(numbers=numbers, seconds=seconds, ends=ends, starts=starts[begins], begins=begins)
 
     def row(self, start: int) -> slice:
@@ -124,11 +123,23 @@ class Choices:
             return known[1]
         stages = known[1] if known is not None and known[0] < depth else None
         numbers = self._quick_enough(flops) if stages is None else stages.numbers
-        fits = self.table.fixed[numbers] + depth * self.table.held[numbers] <= memory
-        if stages is None or not fits.all():
-            stages = Stages.of(self.table, numbers[fits], flops)
+        fits = self.table.least_bytes(depth, numbers) <= memory
+        if stages is None or not fits.all() or self.table.recomputing is not None:
+            stages = self._stages(numbers[fits], memory, flops, depth)
         self._latest[memory, flops] = depth, stages
         return stages
+
+    def _stages(self, numbers: Integers, memory: int, flops: float, depth: int) -> Stages:
+        """These stages, which fit, where a peer is quick enough with what it has to recompute."""
+        table = self.table
+        again = table.bytes(depth, numbers) > memory
+        operations = self._flops[numbers]
+        if table.recomputing is not None:
+            forward = table.recomputing.flops
+            operations += again * (forward[table.ends[numbers]] - forward[table.starts[numbers]])
+            quick = operations <= self._bound * flops * (1.0 + _ROUNDING)
+            numbers, operations = numbers[quick], operations[quick]
+        return Stages.of(table, numbers, operations / flops)
 
     def work(self) -> int:
         """Stages that a program looks at, counted for each peer and number of stages after it."""

@@ -23,6 +23,20 @@ MAX_PLACES: Final = 1024
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+EVERY: Final = slice(None)
+"""All stages of a table."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recomputing:
+    """What the stages of a table need where backward runs the forward again."""
+
+    flops: Floats
+    """Operations of a micro-batch's forward before each place: what is computed once more."""
+    fixed: Floats
+    held: Floats
+    """As those of the table."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageTable:
@@ -44,6 +58,8 @@ class StageTable:
     """Bytes that it needs whatever its depth."""
     held: Floats
     """Bytes that it needs for each micro-batch in flight."""
+    recomputing: Recomputing | None = None
+    """Where stages may recompute; one does where it does not fit otherwise."""
 
     @property
     def places(self) -> int:
@@ -55,6 +71,17 @@ class StageTable:
         """Operations of each stage."""
         return self.flops[self.ends] - self.flops[self.starts]
 
+    def bytes(self, depth: int, numbers: Integers | slice = EVERY) -> Floats:
+        """What stages need that do not recompute."""
+        return self.fixed[numbers] + depth * self.held[numbers]
+
+    def least_bytes(self, depth: int, numbers: Integers | slice = EVERY) -> Floats:
+        """What stages need at the least."""
+        plain, other = self.bytes(depth, numbers), self.recomputing
+        if other is None:
+            return plain
+        return np.minimum(plain, other.fixed[numbers] + depth * other.held[numbers])
+
     def index(self, start: int, end: int) -> int:
         """The number of the stage from place ``start`` to place ``end``."""
         return int(self._index(np.asarray(start), np.asarray(end)))
@@ -65,7 +92,7 @@ class StageTable:
             return self
         kept = spread(self.flops, self.forward_bytes + self.backward_bytes, places)
         starts, ends = np.triu_indices(len(kept), k=1)
-        numbers = self._index(kept[starts], kept[ends])
+        numbers, other = self._index(kept[starts], kept[ends]), self.recomputing
         return StageTable(
             positions=self.positions[kept],
             flops=self.flops[kept],
@@ -75,6 +102,8 @@ class StageTable:
             ends=ends,
             fixed=self.fixed[numbers],
             held=self.held[numbers],
+            recomputing=other
+            and Recomputing(flops=other.flops[kept], fixed=other.fixed[numbers], held=other.held[numbers]),
         )
 
     def _index(self, start: Integers, end: Integers) -> Integers:
@@ -82,16 +111,19 @@ class StageTable:
         return before + end - start - 1
 
 
-def stage_table(graph: Graph, optimizer: Optimizer) -> StageTable:
-    """The table of ``graph`` trained with ``optimizer``; the same for the same graph everywhere."""
+def stage_table(graph: Graph, optimizer: Optimizer, *, recompute: bool = False) -> StageTable:
+    """The table of ``graph`` trained with ``optimizer``; the same for the same graph everywhere.
+
+    ``recompute``: whether stages may.
+    """
     costs, crossing = graph_costs(graph), crossings(graph)
     forward = np.minimum(np.asarray(crossing.forward_bytes, dtype=np.float64), MOST)
     backward = np.minimum(np.asarray(crossing.backward_bytes, dtype=np.float64), MOST)
     legal = np.flatnonzero(np.asarray(crossing.legal))
     positions = legal[spread(costs.flops[legal], (forward + backward)[legal], MAX_PLACES)]
     model = MemoryModel(graph, costs, optimizer)
-    rows = [model.rows(int(first)) for first in positions[:-1]]
-    later = [positions[place + 1 :] for place in range(len(rows))]
+    fixed, held = _rows(model, positions, recompute=False)
+    again = _rows(model, positions, recompute=True) if recompute else None
     starts, ends = np.triu_indices(len(positions), k=1)
     return StageTable(
         positions=positions,
@@ -100,9 +132,20 @@ def stage_table(graph: Graph, optimizer: Optimizer) -> StageTable:
         backward_bytes=backward[positions],
         starts=starts,
         ends=ends,
-        fixed=np.concatenate([row.fixed[lasts] for row, lasts in zip(rows, later, strict=True)]),
-        held=np.concatenate([row.held[lasts] for row, lasts in zip(rows, later, strict=True)]),
+        fixed=fixed,
+        held=held,
+        recomputing=again and Recomputing(flops=costs.forward[positions], fixed=again[0], held=again[1]),
     )
+
+
+def _rows(model: MemoryModel, positions: Integers, *, recompute: bool) -> tuple[Floats, Floats]:
+    """What all stages between ``positions`` need, whatever their depth and for each micro-batch in flight."""
+    fixed, held = [], []
+    for place, first in enumerate(positions[:-1]):
+        rows, lasts = model.rows(int(first), recompute=recompute), positions[place + 1 :]
+        fixed.append(rows.fixed[lasts])
+        held.append(rows.held[lasts])
+    return np.concatenate(fixed), np.concatenate(held)
 
 
 def spread(flops: Floats, traffic: Floats, places: int) -> Integers:

@@ -128,7 +128,7 @@ def check_memory(plan: Plan, index: int, graph: Graph, optimizer: Optimizer) -> 
 
     stage = plan.stages[index]
     needed = MemoryModel(graph, graph_costs(graph), optimizer).stage_bytes(
-        stage.first, stage.last, stage.depth
+        stage.first, stage.last, stage.depth, recompute=stage.recompute
     )
     counted, needs = format_bytes(stage.memory), format_bytes(needed)
     _demand(needed <= stage.memory, f"it counts {counted} for a stage that needs {needs}", of="plan")

@@ -56,6 +56,8 @@ class LockstepJob:
     """Steps between evaluation passes before the last step; 0 for none."""
     validation_batches: int = 0
     """Micro-batches of these."""
+    recompute: bool = False
+    """Whether stages do what one does that is short of memory."""
 
     @property
     def passes(self) -> Passes:
@@ -122,6 +124,7 @@ class Lockstep:
             optimizer=self.job.optimizer,
             micro_batches=self.job.micro_batches,
             seed=self.job.seed,
+            recompute=self.job.recompute,
         )
 
     def compute(self, step: int) -> list[StageReport]:

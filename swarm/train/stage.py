@@ -47,6 +47,8 @@ class StageTask:
     micro_batches: int
     seed: int
     """The job's seed."""
+    recompute: bool = False
+    """Whether a micro-batch leaves only what came in, and its backward runs the forward again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +72,18 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _InFlight:
-    """A micro-batch between its forward and its backward."""
+class _Recorded:
+    """A micro-batch's forward, with its autograd graph: what gradients are wanted for, and whose come."""
 
     leaves: dict[ValueId, torch.Tensor]
     roots: dict[ValueId, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Start:
+    """All that a micro-batch's forward started from, to run it again."""
+
+    values: dict[ValueId, torch.Tensor]
 
 
 class StageExecutor:
@@ -91,7 +100,8 @@ class StageExecutor:
         self.device = device
         with failing(f"loading stage {task.stage.index + 1}"):
             self._load(tensors)
-        self._in_flight: dict[int, _InFlight] = {}
+        self._in_flight: dict[int, _Recorded | _Start] = {}
+        """The micro-batches between their forward and their backward."""
         self._step: int | None = None
         self._forwards = 0
         self._backwards = 0
@@ -126,22 +136,33 @@ class StageExecutor:
         self._expect(micro_batch == self._forwards < self.task.micro_batches, f"forward of {micro_batch}")
         with self._failing("the forward pass"):
             values = self._pass.begin(inputs, received) | self._buffers.current() | self._copied_parameters
-            leaves = {
-                edge.value: values[edge.value].detach().requires_grad_()
-                for edge in self.task.stage.incoming
-                if edge.gradient
-            }
-            values |= leaves
-            result = self._pass.forward(values, self._seeds("train", step, micro_batch), record=True)
+            start = _Start(values=dict(values)) if self.task.recompute else None
+            recorded, result = self._record(values, step, micro_batch)
             self._buffers.change(values)
-        kept = [edge.value for edge in self.task.stage.outgoing if edge.gradient]
-        if self.task.stage.loss:
-            kept.append(ValueId(self.task.graph.loss))
-        self._in_flight[micro_batch] = _InFlight(
-            leaves=leaves, roots={value: values[value] for value in kept}
-        )
+        self._in_flight[micro_batch] = recorded if start is None else start
         self._forwards += 1
         return result
+
+    def _record(
+        self, values: dict[ValueId, torch.Tensor], step: int, micro_batch: int
+    ) -> tuple[_Recorded, ForwardResult]:
+        """Run a micro-batch forward from ``values``, to which it adds; where it is recomputed, twice alike.
+
+        The first time is recorded too, though nobody asks for its gradients: with a graph, torch may run
+        other kernels than without.
+        """
+        stage = self.task.stage
+        leaves = {
+            edge.value: values[edge.value].detach().requires_grad_()
+            for edge in stage.incoming
+            if edge.gradient
+        }
+        values |= leaves
+        result = self._pass.forward(values, self._seeds("train", step, micro_batch), record=True)
+        kept = [edge.value for edge in stage.outgoing if edge.gradient]
+        if stage.loss:
+            kept.append(ValueId(self.task.graph.loss))
+        return _Recorded(leaves=leaves, roots={value: values[value] for value in kept}), result
 
     def backward(self, step: int, micro_batch: int, gradients: Tensors) -> BackwardResult:
         """Run one micro-batch backward, add up its parameters' gradients, and let go of it.
@@ -152,10 +173,12 @@ class StageExecutor:
         """
         self._expect(step == self._step and micro_batch == self._backwards, f"backward of {micro_batch}")
         self._expect(micro_batch in self._in_flight, f"backward of {micro_batch} before its forward")
-        flight = self._in_flight.pop(micro_batch)
-        incoming = len(flight.leaves)
-        wanted = [*flight.leaves.values(), *self._parameters.leaves()]
         with self._failing("the backward pass"):
+            flight = self._in_flight.pop(micro_batch)
+            if isinstance(flight, _Start):
+                flight, _ = self._record(flight.values, step, micro_batch)
+            incoming = len(flight.leaves)
+            wanted = [*flight.leaves.values(), *self._parameters.leaves()]
             found = self._differentiate(flight, gradients, wanted)
             self._parameters.accumulate(found[incoming:])
         outgoing = {
@@ -168,7 +191,7 @@ class StageExecutor:
         return BackwardResult(outgoing=outgoing, fault=self._pass.reader_of(broken[0]) if broken else "")
 
     def _differentiate(
-        self, flight: _InFlight, gradients: Tensors, wanted: list[torch.Tensor]
+        self, flight: _Recorded, gradients: Tensors, wanted: list[torch.Tensor]
     ) -> list[torch.Tensor | None]:
         """The gradients of ``wanted``; the loss starts with its share of the mean over the micro-batches."""
         loss = flight.roots.get(ValueId(self.task.graph.loss)) if self.task.stage.loss else None

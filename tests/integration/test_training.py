@@ -12,7 +12,8 @@ from torch import nn
 from swarm.errors import CaptureError, FailureError, MisuseError
 from swarm.ids import ValueId
 from swarm.protocol.pipeline_events import Backward
-from swarm.schedule.capacity import memory_for_peers
+from swarm.schedule.capacity import even_memory, memory_for_peers
+from swarm.schedule.table import stage_table
 from swarm.schedule.workload import Workload
 from swarm.services.job import Job
 from swarm.services.node import Node
@@ -34,15 +35,18 @@ MakeJob = Callable[..., TrainingJob]
 PATIENCE = 60.0
 
 
-def memory_of(prepared: PreparedJob, peers: int) -> int:
-    """What each of so many peers has to give, so that all of them are needed."""
-    workload = Workload(
+def workload_of(prepared: PreparedJob) -> Workload:
+    return Workload(
         graph=prepared.captured.train,
         evaluation=prepared.captured.evaluate,
         optimizer=prepared.job.optimizer_spec(),
         micro_batches=prepared.job.micro_batches,
     )
-    return memory_for_peers(workload, peers)
+
+
+def memory_of(prepared: PreparedJob, peers: int) -> int:
+    """What each of so many peers has to give, so that all of them are needed."""
+    return memory_for_peers(workload_of(prepared), peers)
 
 
 async def finished(cluster: Cluster, job: Job) -> None:
@@ -138,6 +142,28 @@ async def test_a_swarm_under_autocast_has_the_bits_of_one_stage(tmp_path: Path, 
         assert run.job.manifest.precision == "bf16"
         found = await verified(run, prepared, tmp_path / "weights.safetensors")
         assert found.good, found
+
+
+async def test_a_swarm_short_of_memory_recomputes_to_the_same_bits(tmp_path: Path, make_job: MakeJob) -> None:
+    prepared = prepare_job(make_job(micro_batch_size=16, optimizer=SGD(lr=0.1)))
+    work = workload_of(prepared)
+    table = stage_table(work.graph, work.optimizer, recompute=True)
+    memory = even_memory(table, micro_batches=work.micro_batches, peers=3)
+    assert memory < memory_of(prepared, 3)
+    async with Cluster(tmp_path / "swarm", networks=memory_networks()) as cluster:
+        await cluster.add_bootstrap()
+        peers = [await cluster.add_peer(memory=memory) for _ in range(3)]
+        author = await cluster.add_author()
+        job = await author.author.publish(prepared, patience=PATIENCE)
+        await finished(cluster, job)
+        assert job.plan is not None
+        again = [stage.recompute for stage in job.plan.stages]
+        assert any(again)
+        told = ["runs each forward twice" in line for line in job.plan.explanation[1 : len(again) + 1]]
+        assert told == again
+        run = Run(cluster, author, peers, job)
+        found = await verified(run, prepared, tmp_path / "weights.safetensors")
+    assert found.identical
 
 
 async def test_the_average_of_weights_is_exported_from_a_swarm(tmp_path: Path, make_job: MakeJob) -> None:

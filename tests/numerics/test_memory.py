@@ -223,9 +223,9 @@ class Training:
         }
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize(("count", "recompute"), [(1, False), (2, False), (3, False), (2, True), (3, True)])
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_what_is_planned_for_a_stage_is_what_it_takes(name: str, count: int) -> None:
+def test_what_is_planned_for_a_stage_is_what_it_takes(name: str, count: int, recompute: bool) -> None:
     make, fields, loss, optimizer = EXAMPLES[name]
     captured = capture(make(), fields, loss=loss)
     graph, spec = captured.graph, to_manifest(optimizer)
@@ -236,12 +236,18 @@ def test_what_is_planned_for_a_stage_is_what_it_takes(name: str, count: int) -> 
     model = MemoryModel(graph, graph_costs(graph), spec)
     for index, stage in enumerate(stages):
         task = StageTask(
-            graph=graph, stage=stage, evaluation=None, optimizer=spec, micro_batches=MICRO_BATCHES, seed=0
+            graph=graph,
+            stage=stage,
+            evaluation=None,
+            optimizer=spec,
+            micro_batches=MICRO_BATCHES,
+            seed=0,
+            recompute=recompute,
         )
         depth = min(count - index, MICRO_BATCHES)
         training = Training(graph, stages, index, depth)
         peak = peak_bytes(lambda t=training, task=task: t.steps(task, captured.tensors, fields))  # type: ignore[misc]
-        planned = model.stage_bytes(bounds[index], bounds[index + 1], depth)
+        planned = model.stage_bytes(bounds[index], bounds[index + 1], depth, recompute=recompute)
         assert abs(planned - peak) <= max(TOLERANCE * peak, SMALL), (
             f"stage {index + 1}, operators {bounds[index]} to {bounds[index + 1]}: "
             f"planned {planned}, measured {peak}, {planned / max(peak, 1):.2f}"

@@ -4,6 +4,7 @@ Every boundary tensor, shared gradient and shared value is taken apart to bytes 
 """
 
 import copy
+import dataclasses
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -310,9 +311,10 @@ def random_bounds(job: LockstepJob, chance: random.Random) -> list[int]:
     return [0, *sorted(chance.sample(legal, chance.randint(1, 5))), len(job.graph.operators)]
 
 
-def differences(job: LockstepJob, bounds: list[int]) -> list[str]:
+def differences(job: LockstepJob, bounds: list[int], *, recompute: bool = False) -> list[str]:
     """What is not the same bits as in one stage."""
-    one, parts = run_lockstep(job, CPU), run_lockstep(job, CPU, bounds)
+    one = run_lockstep(job, CPU)
+    parts = run_lockstep(dataclasses.replace(job, recompute=recompute), CPU, bounds)
     found = [name for name, tensor in one.tensors.items() if not same(tensor, parts.tensors[name])]
     return found + [name for name in ("losses", "held_out") if getattr(one, name) != getattr(parts, name)]
 
@@ -328,6 +330,14 @@ def test_any_partition_gives_the_bits_of_one_stage(name, optimizer):
     for _ in range(8):
         bounds = random_bounds(job, chance)
         assert differences(job, bounds) == [], f"cut at {bounds}"
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_stages_that_recompute_give_the_bits_of_one_that_does_not(name):
+    job, chance = job_of(name, ADAMW), random.Random(name)
+    for _ in range(2):
+        bounds = random_bounds(job, chance)
+        assert differences(job, bounds, recompute=True) == [], f"cut at {bounds}"
 
 
 @pytest.mark.parametrize("name", ZOO)

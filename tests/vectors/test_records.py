@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from swarm.testing.manifests import sample_manifest
 from swarm.wire.codecs import CodecSpec, Policy
 from swarm.wire.records.manifest import Group, Manifest, Optimizer, Schedule
+from swarm.wire.records.plan import Plan, StagePlan
 
 VECTORS = json.loads((Path(__file__).parent / "records_v1.json").read_text("utf-8"))
 
@@ -28,7 +29,28 @@ GROUPED = replace(
     frozen=("b",),
 )
 COMPRESSED = replace(FIRST, policy=Policy("adatopk", CodecSpec("topk", 30_000, 4), 100.0))
-SAMPLES = {
+PLAN = Plan(
+    format=1,
+    job="j" * 52,
+    generation=2,
+    step=3,
+    stages=(
+        StagePlan(
+            first=0,
+            last=4,
+            evaluation=(0, 1),
+            holder="h" * 32,
+            incarnation=1,
+            depth=2,
+            memory=1000,
+            seconds=0.5,
+        ),
+    ),
+    explanation=("1 stage on 1 of 1 peer",),
+)
+SAMPLES: dict[str, Manifest | Plan] = {
+    "plan": PLAN,
+    "plan, recomputing": replace(PLAN, stages=(replace(PLAN.stages[0], recompute=True),)),
     "manifest": FIRST,
     "manifest, groups and frozen": GROUPED,
     "manifest, weights for one peer": replace(FIRST, export_to=("e" * 32,)),
@@ -44,7 +66,7 @@ def test_a_record_has_exactly_its_golden_bytes(name: str) -> None:
     *older, newest = VECTORS[name]
     assert msgspec.msgpack.encode(SAMPLES[name]) == bytes.fromhex(newest)
     for golden in (*older, newest):
-        assert msgspec.msgpack.decode(bytes.fromhex(golden), type=Manifest) == SAMPLES[name]
+        assert msgspec.msgpack.decode(bytes.fromhex(golden), type=type(SAMPLES[name])) == SAMPLES[name]
 
 
 def test_every_record_has_a_vector() -> None:

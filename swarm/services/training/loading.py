@@ -51,6 +51,7 @@ class _Parts:
     stage: Stage
     evaluation: Stage
     role: StageRole
+    recompute: bool
 
 
 async def load_stage(
@@ -113,7 +114,14 @@ def _take_apart(job: Job, plan: Plan, index: StageIndex, graphs: tuple[Graph, Gr
         shared=shared,
         clip_norm=manifest.optimizer.clip_norm,
     )
-    return _Parts(train=train, evaluate=evaluate, stage=stage, evaluation=evaluation, role=role)
+    return _Parts(
+        train=train,
+        evaluate=evaluate,
+        stage=stage,
+        evaluation=evaluation,
+        role=role,
+        recompute=plan.stages[index].recompute,
+    )
 
 
 def _tensors(job: Job, parts: _Parts) -> list[TensorBlob]:
@@ -139,6 +147,7 @@ def _build(job: Job, parts: _Parts, arrays: Mapping[str, Array], device: torch.d
         optimizer=job.manifest.optimizer,
         micro_batches=job.manifest.micro_batches,
         seed=job.manifest.seed,
+        recompute=parts.recompute,
     )
     known = parts.train.tensors() | parts.evaluate.tensors()
     dtypes = {name: value.spec.dtype for name, value in known.items()}

@@ -29,6 +29,9 @@ class StagePlan(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
     """Predicted seconds of compute per micro-batch."""
     codec: CodecSpec = CodecSpec()
     """Of the boundary tensors that this stage sends forward, and of their gradients on the way back."""
+    recompute: bool = False
+    """Between its forward and its backward a micro-batch leaves only what came in; backward runs the forward
+    again. ``memory`` and ``seconds`` count it."""
 
 
 class Plan(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):

@@ -10,9 +10,12 @@ from swarm.graph.cut import cut
 from swarm.graph.dag import Graph
 from swarm.graph.evaluation import evaluation_stages
 from swarm.ids import JobId, PeerId
-from swarm.schedule.capacity import memory_for_peers
+from swarm.schedule.capacity import even_memory, memory_for_peers
+from swarm.schedule.cost import graph_costs
+from swarm.schedule.memory import MemoryModel
 from swarm.schedule.network import NetworkModel
 from swarm.schedule.plan import MAX_PEERS, make_plan
+from swarm.schedule.table import stage_table
 from swarm.schedule.workload import PeerOffer, Workload
 from swarm.wire.records.manifest import Optimizer
 from swarm.wire.records.plan import Plan
@@ -121,6 +124,57 @@ def test_memory_goes_to_the_early_stages_which_hold_more_micro_batches(sketch, s
     offers = [offer("a", 7 * each // 10), offer("b", 3 * each), offer("c", 3 * each)]
     plan = make_plan(JOB, work, offers)
     assert [stage.holder[0] for stage in plan.stages][-1] == "a"
+
+
+def wide(sketch) -> Graph:
+    """Layers whose activations are most of what they need."""
+    h = sketch.leaf("input", 4096, 16)
+    for layer in range(8):
+        h = sketch.op(
+            "linear.default", [h, sketch.leaf("parameter", 16, 16)], 4096, 16, path=f"layers.{layer}"
+        )
+        h = sketch.op("gelu.default", [h], 4096, 16, path=f"layers.{layer}")
+    sketch.op("sum.default", [h])
+    return sketch.graph()
+
+
+def test_stages_recompute_only_where_the_job_does_not_fit_otherwise(sketch, sgd: Optimizer):
+    work = workload(wide(sketch), sgd)
+    plain, least = memory_for_peers(work, 3), recomputing_memory(work, 3)
+    assert least < 0.8 * plain
+    with_all = make_plan(JOB, work, [offer(name, plain) for name in "abc"])
+    assert not any(stage.recompute for stage in with_all.stages)
+    assert not any("twice" in line for line in with_all.explanation)
+    for memory in (plain - 1, least):
+        plan = make_plan(JOB, work, [offer(name, memory) for name in "abc"])
+        assert any(stage.recompute for stage in plan.stages)
+        assert not plan.stages[-1].recompute  # it has one micro-batch in flight: nothing would be saved
+        assert max(stage.memory for stage in plan.stages) <= memory
+        model = MemoryModel(work.graph, costs := graph_costs(work.graph), sgd)
+        for stage, line in zip(plan.stages, plan.explanation[1:], strict=False):
+            plain_bytes = model.stage_bytes(stage.first, stage.last, stage.depth)
+            assert stage.recompute == (plain_bytes > memory)
+            assert stage.recompute == ("; runs each forward twice, since without that it needs" in line)
+            assert stage.memory == model.stage_bytes(
+                stage.first, stage.last, stage.depth, recompute=stage.recompute
+            )
+            once = costs.flops[stage.last] - costs.flops[stage.first]
+            again = stage.recompute * (costs.forward[stage.last] - costs.forward[stage.first])
+            assert stage.seconds == pytest.approx((once + again) / 1e9)
+    with pytest.raises(CapacityError):
+        make_plan(JOB, work, [offer(name, least - 1) for name in "abc"])
+
+
+def recomputing_memory(work: Workload, peers: int) -> int:
+    table = stage_table(work.graph, work.optimizer, recompute=True)
+    return even_memory(table, micro_batches=work.micro_batches, peers=peers)
+
+
+def test_a_stage_recomputes_where_its_peer_is_short_and_no_other_does(sketch, sgd: Optimizer):
+    work = workload(wide(sketch), sgd)
+    plain = memory_for_peers(work, 2)
+    plan = make_plan(JOB, work, [offer("a", plain - 1), offer("b", plain - 1)])
+    assert [stage.recompute for stage in plan.stages] == [True, False]
 
 
 def test_every_order_is_tried_before_it_is_said_that_the_peers_cannot_hold_the_job(sketch, sgd: Optimizer):

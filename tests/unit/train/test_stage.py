@@ -52,7 +52,7 @@ def captured() -> tuple[Graph, Graph, Mapping[str, torch.Tensor]]:
 class Job:
     """``Tied``, cut at ``inner`` bounds, as executors."""
 
-    def __init__(self, *inner: int, optimizer: Optimizer = PLAIN) -> None:
+    def __init__(self, *inner: int, optimizer: Optimizer = PLAIN, recompute: bool = False) -> None:
         self.graph, self.evaluation, tensors = captured()
         self.stages = cut(self.graph, [0, *inner, len(self.graph.operators)])
         parts = evaluation_stages(self.graph, self.stages, self.evaluation)
@@ -65,6 +65,7 @@ class Job:
                     optimizer=optimizer,
                     micro_batches=MICRO_BATCHES,
                     seed=3,
+                    recompute=recompute,
                 ),
                 tensors,
                 CPU,
@@ -165,6 +166,30 @@ def test_an_abandoned_step_leaves_no_trace(done):
         one.apply(1.0, 0.1)
     expected = untouched.tensors()
     assert all(torch.equal(expected[name], tensor) for name, tensor in executor.tensors().items())
+
+
+def test_a_stage_that_recomputes_keeps_what_came_in_and_comes_to_the_same_bits():
+    kept, again = Job(), Job(recompute=True)
+    for step in range(3):
+        losses = []
+        for job in (kept, again):
+            (executor,) = job.executors
+            sent = [executor.forward(step, index, job.inputs(0, 10 * step + index), {}) for index in (0, 1)]
+            losses.append([result.loss for result in sent])
+            if job is again:
+                waiting = [t for start in executor._in_flight.values() for t in start.values.values()]
+                assert waiting
+                assert not any(tensor.requires_grad for tensor in waiting)
+            for index in (0, 1):
+                executor.backward(step, index, {})
+        assert losses[0] == losses[1]
+        measured = [job.executors[0].measure({}) for job in (kept, again)]
+        assert measured[0] == measured[1]
+        for job in (kept, again):
+            job.executors[0].apply(0.5, 0.1)
+    expected, found = kept.executors[0].tensors(), again.executors[0].tensors()
+    assert found["norm.num_batches_tracked"].item() == 3 * MICRO_BATCHES
+    assert all(torch.equal(tensor, found[name]) for name, tensor in expected.items())
 
 
 def test_the_order_of_a_step_is_enforced():
