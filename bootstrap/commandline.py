@@ -107,12 +107,21 @@ def add_command(
     app.command(name, help=about)(call)
 
 
-def run_program(app: typer.Typer, program: str, arguments: Sequence[str]) -> int:
-    """Run the command line and return its exit status; what a user can mend becomes one line on stderr."""
+def run_program(app: typer.Typer, program: str, arguments: Sequence[str], *, name: str = "") -> int:
+    """Run the command line and return its exit status; what a user can mend becomes one line on stderr.
+
+    ``name`` is what users call it by, where that is more than ``program``.
+    """
+    # Not by calling the app: that would replace the last resort below by typer's own.
+    command = typer.main.get_command(app)
+    name = name or program
+    return answer_for(program, lambda: command.main(list(arguments), prog_name=name, standalone_mode=False))
+
+
+def answer_for(program: str, act: Callable[[], object]) -> int:
+    """The exit status of ``act``; what a user can mend becomes one line of ``program`` on stderr."""
     try:
-        # Not by calling the app: that would replace the last resort below by typer's own.
-        command = typer.main.get_command(app)
-        status = command.main(list(arguments), prog_name=program, standalone_mode=False)
+        status = act()
     except typer.Exit as end:
         return end.exit_code
     except (KeyboardInterrupt, typer.Abort, InterruptedRunError):
@@ -194,14 +203,13 @@ def _gravity(error: SwarmError) -> int:
     return 0 if isinstance(error, UserError) else 1
 
 
-def start(app: typer.Typer, program: str) -> NoReturn:
-    """What a console script calls: run with the process's own arguments and environment, and end the process.
+def start(program: str, run: Callable[[], int]) -> NoReturn:
+    """What a console script calls: ``run`` with the process's arguments, and end it with the status of that.
 
     The interpreter is not taken apart at the end: with torch loaded that takes seconds on a busy machine, and
     a user who pressed Ctrl+C is promised five in all. Everything that has to be done has been done by then.
     """
-    arguments = sys.argv[1:]
-    install_last_resort(program, arguments, os.environ)
+    install_last_resort(program, sys.argv[1:], os.environ)
     # Until a node runs there is nothing to drain, and an exception would not do: imports swallow it, torch's
     # among them. A shell starts what it runs in the background deaf to interrupts; who sends one means it.
     signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
@@ -209,7 +217,7 @@ def start(app: typer.Typer, program: str) -> NoReturn:
         # A label in Cyrillic must not end a command on a console that cannot show it.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    status = run_program(app, program, arguments)
+    status = run()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # a pipe whose reader has gone
             stream.flush()

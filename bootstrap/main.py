@@ -1,9 +1,12 @@
 """The command line of ``python -m bootstrap``."""
 
+import sys
+from collections.abc import Sequence
 from typing import NoReturn
 
-from bootstrap.commandline import single_command, start
+from bootstrap.commandline import answer_for, run_program, single_command, start
 from bootstrap.options import BootstrapOptions
+from bootstrap.parsing import CAN_READ_APART, read_apart
 
 PROGRAM = "bootstrap"
 
@@ -15,6 +18,17 @@ def run_bootstrap(options: BootstrapOptions) -> None:
     bootstrap(options)
 
 
+def bootstrap_program(program: str, name: str, arguments: Sequence[str]) -> int:
+    """Run a bootstrap node as ``arguments`` of the command ``name`` say; returns the exit status."""
+    if not CAN_READ_APART:
+        return run_program(
+            single_command(PROGRAM, BootstrapOptions, run_bootstrap), program, arguments, name=name
+        )
+    options = read_apart(BootstrapOptions, program, name, arguments)
+    return options if isinstance(options, int) else answer_for(program, lambda: run_bootstrap(options))
+
+
 def main() -> NoReturn:
     """Entry point."""
-    start(single_command(PROGRAM, BootstrapOptions, run_bootstrap), f"python -m {PROGRAM}")
+    program = f"python -m {PROGRAM}"
+    start(program, lambda: bootstrap_program(program, program, sys.argv[1:]))

@@ -1,9 +1,10 @@
 """The ``swarm`` command. Each command's work is imported only when it is asked for."""
 
+import sys
 from typing import NoReturn
 
-from bootstrap.commandline import add_command, make_app, start
-from bootstrap.main import run_bootstrap
+from bootstrap.commandline import add_command, make_app, run_program, start
+from bootstrap.main import bootstrap_program, run_bootstrap
 from bootstrap.options import BootstrapOptions
 from peer.config import (
     CancelOptions,
@@ -107,4 +108,12 @@ add_command(app, "status", StatusOptions, _status)
 
 def main() -> NoReturn:
     """Entry point of the console script."""
-    start(app, PROGRAM)
+    start(PROGRAM, _run)
+
+
+def _run() -> int:
+    match sys.argv[1:]:
+        case ["bootstrap", *arguments]:
+            return bootstrap_program(PROGRAM, f"{PROGRAM} bootstrap", arguments)
+        case arguments:
+            return run_program(app, PROGRAM, arguments)

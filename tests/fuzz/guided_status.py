@@ -4,12 +4,11 @@ import asyncio
 import re
 from typing import Any
 
-from aiohttp import web
 from guided_target import Target
 
 from swarm.services.status.access import Access
 from swarm.services.status.connections import Connections
-from swarm.services.status.server import StatusServer
+from swarm.services.status.pages import StatusPages
 from swarm.testing.status import SampleSource
 
 CONTROL = "control-token"
@@ -52,9 +51,8 @@ class Server:
         self.faults: list[dict[str, Any]] = []
         self.loop = asyncio.new_event_loop()
         self.loop.set_exception_handler(lambda _, context: self.faults.append(context))
-        server = StatusServer(self.source, host="127.0.0.1", port=0, access=ACCESS)
-        self.runner = web.AppRunner(server._application(), access_log=None)
-        self.loop.run_until_complete(self.runner.setup())
+        pages = StatusPages(self.source, ACCESS, allowed=lambda _: None)
+        self.runner = self.loop.run_until_complete(pages.runner())
         assert self.runner.server is not None
         self.connections = Connections(self.runner.server)
 

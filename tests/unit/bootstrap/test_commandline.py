@@ -211,7 +211,8 @@ class TestLastResort:
     def test_it_stands_in_a_real_process(self, tmp_path: Path) -> None:
         script = (
             "import sys; from bootstrap.commandline import *; from bootstrap.options import HomeOptions\n"
-            "start(single_command('x', HomeOptions, lambda options: 1 / 0), 'x')"
+            "app = single_command('x', HomeOptions, lambda _: 1 / 0)\n"
+            "start('x', lambda: run_program(app, 'x', sys.argv[1:]))"
         )
         command = [sys.executable, "-c", script, "--home", str(tmp_path)]
         result = subprocess.run(command, capture_output=True, text=True, check=False)

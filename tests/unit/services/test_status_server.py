@@ -22,7 +22,8 @@ from swarm.services.status.access import Access
 from swarm.services.status.client import StatusClient
 from swarm.services.status.connections import MAX_CONNECTIONS
 from swarm.services.status.document import StatusDocument
-from swarm.services.status.server import MAX_REQUEST_BYTES, StatusServer
+from swarm.services.status.pages import MAX_REQUEST_BYTES
+from swarm.services.status.server import StatusServer
 from swarm.testing.status import JOB, SampleSource
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop}
