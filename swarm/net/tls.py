@@ -26,6 +26,9 @@ MAX_UNREAD_BYTES: Final = 512 * 1024
 """Encrypted bytes that may wait to be read before the socket is left alone."""
 RECORD_BYTES: Final = 16 * 1024
 """Bytes that one record of TLS may carry (RFC 8446, section 5.1)."""
+BULK_READ_BYTES: Final = 64 * 1024
+"""Fewer bytes from a socket are given to TLS record by record: the memory that OpenSSL keeps them in never
+gets smaller, and a node has many links at rest. More at once are bulk, which that would slow down."""
 WRITE_BUFFER_BYTES: Final = 64 * 1024
 """Encrypted bytes that may wait for the socket before the channel stops being writable."""
 MIN_RECEIVE_BUFFER_BYTES: Final = 16 * 1024
@@ -138,11 +141,13 @@ class TlsChannel(asyncio.BufferedProtocol):
             if self._lingered > LINGER_BYTES:
                 self.abort()
             return
-        self._incoming.write(self._scratch[:nbytes])
+        step = RECORD_BYTES if nbytes < BULK_READ_BYTES else nbytes
+        for begin in range(0, nbytes, step):
+            self._incoming.write(self._scratch[begin : min(begin + step, nbytes)])
+            self.wake()
         if self._incoming.pending >= self._unread_limit and self._transport is not None:
             self._transport.pause_reading()
             self._paused_reading = True
-        self.wake()
 
     def eof_received(self) -> bool:
         """The other side sends no more."""
@@ -249,10 +254,17 @@ class TlsChannel(asyncio.BufferedProtocol):
         return count
 
     def send(self, head: Buffer, body: Buffer) -> None:
-        """Encrypt ``head`` and ``body``, and give them to the socket."""
+        """Encrypt ``head`` and ``body``, and give them to the socket.
+
+        A long head goes record by record: what OpenSSL keeps it in never gets smaller again.
+        """
         if self._ended is not None:
             return
         try:
+            while len(head) > RECORD_BYTES:
+                self._ssl.write(head[:RECORD_BYTES])
+                self._flush()
+                head = memoryview(head)[RECORD_BYTES:]
             self._ssl.write(head)
             if body:
                 self._ssl.write(body)

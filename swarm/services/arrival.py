@@ -4,6 +4,7 @@ import asyncio
 import ipaddress
 from collections.abc import Callable, Sequence
 from functools import partial
+from random import Random
 from typing import Final, Protocol
 
 from swarm.dht.discovery import Discovery
@@ -32,6 +33,9 @@ LONGEST_PAUSE_SECONDS: Final = 60.0
 
 FULL_SECONDS: Final = 600.0
 """For how long a peer is not called that had no room, unless nobody else is linked."""
+
+MOST_SEEDS: Final = 16
+"""Addresses of linked peers, by lot, that are asked for a way into the DHT at a time: one answer will do."""
 
 _STAYING: Final = frozenset[Role]({"peer", "bootstrap"})
 """Roles that go on trying. Who came for one thing is told at once that it does not work."""
@@ -69,6 +73,7 @@ class Arrival:
         self._wants: Callable[[PeerId], bool] = lambda _: True
         self._joining = Joining(pool, discovery, role=role, clock=context.clock)
         self._redialing = Redialing(pool, clock=context.clock, tasks=context.tasks)
+        self._random = Random()  # noqa: S311 - spreads datagrams, guards nothing
         self._calling: Calling | None = None
         self._begun = False
         self._full: dict[PeerId, float] = {}
@@ -179,10 +184,9 @@ class Arrival:
         pool = self._pool
         pool.addresses = self._locate([seen for link in links if (seen := _observed(link))])
         self._begin_discovery()
-        reached = [address for link in links for address in _places(link)]
-        await self._joining.discover(
-            list(dict.fromkeys([*reached, *pool.identity.addresses])), pool.addresses
-        )
+        reached = list(dict.fromkeys(address for link in links for address in _places(link)))
+        seeds = self._random.sample(reached, min(len(reached), MOST_SEEDS))
+        await self._joining.discover(list(dict.fromkeys([*seeds, *pool.identity.addresses])), pool.addresses)
         self._tell_joined()
 
     def _begin_discovery(self) -> None:

@@ -3,13 +3,14 @@
 import asyncio
 import ssl
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from swarm.errors import LinkLostError, LocalError
 from swarm.net.address import Address
 from swarm.net.memory import MemoryNetwork
-from swarm.net.tls import ChannelFactory, TlsChannel
+from swarm.net.tls import RECORD_BYTES, ChannelFactory, TlsChannel
 from swarm.testing.pools import Pools
 
 
@@ -62,6 +63,37 @@ async def receive(channel: TlsChannel, size: int) -> bytes:
     return bytes(data[:count])
 
 
+RECORD_OVERHEAD_BYTES = 5 + 1 + 16
+"""Header, content type and tag (RFC 8446, section 5.2, with the suites of TLS 1.3)."""
+
+
+class Transcript:
+    """Watches how many bytes go through the memory of a channel at a time."""
+
+    def __init__(self, channel: TlsChannel) -> None:
+        self.most = 0
+        for name in ("_incoming", "_outgoing"):
+            setattr(channel, name, Watched(getattr(channel, name), self))
+
+
+class Watched:
+    """A ``ssl.MemoryBIO`` whose largest content is noted."""
+
+    def __init__(self, inner: ssl.MemoryBIO, transcript: Transcript) -> None:
+        self._inner = inner
+        self._transcript = transcript
+
+    def __getattr__(self, name: str) -> Any:
+        self._transcript.most = max(self._transcript.most, self._inner.pending)
+        return getattr(self._inner, name)
+
+    def write(self, data: memoryview) -> int:
+        """Put ``data`` in."""
+        count = self._inner.write(data)
+        self._transcript.most = max(self._transcript.most, self._inner.pending)
+        return count
+
+
 def test_only_tls_13_with_certificates_under_strict_rules(factory: ChannelFactory) -> None:
     for context in (factory.contexts.client, factory.contexts.server):
         assert context.minimum_version == context.maximum_version == ssl.TLSVersion.TLSv1_3
@@ -98,6 +130,28 @@ async def test_bytes_cross_both_ways_and_are_encrypted(factory: ChannelFactory) 
     far.send(b"answer", b"")
     assert await receive(far, 4 + len(data)) == b"head" + data
     assert await receive(near, 6) == b"answer"
+    near.abort()
+
+
+async def test_long_control_leaves_little_memory_behind(factory: ChannelFactory) -> None:
+    """OpenSSL's buffers have at least the size of the most that ever waited in them at a time."""
+    near, far = await shaken(factory, factory)
+    transcripts = Transcript(near), Transcript(far)
+    data = bytes(range(256)) * 250
+    came, scratch, whole = bytearray(), memoryview(bytearray(len(data))), asyncio.Event()
+
+    def take() -> None:
+        while count := far.receive_into(scratch):
+            came.extend(scratch[:count])
+        if len(came) == len(data):
+            whole.set()
+
+    far.wake = take
+    near.send(data, b"")
+    async with asyncio.timeout(20.0):
+        await whole.wait()
+    assert came == data
+    assert max(transcript.most for transcript in transcripts) <= RECORD_BYTES + RECORD_OVERHEAD_BYTES
     near.abort()
 
 
