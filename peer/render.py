@@ -79,11 +79,14 @@ def render_status(document: StatusDocument, now: float, *, events: int = LAST_EV
 def _held_out(job: JobStatus) -> tuple[tuple[str, str] | str, ...]:
     """The last loss of held-out samples, and after which step it was measured while training goes on."""
     if job.held_out is not None:
-        return ("  held-out ", "dim"), shown_number(job.held_out)
-    if not job.validations:
+        loss: tuple[tuple[str, str] | str, ...] = (("  held-out ", "dim"), shown_number(job.held_out))
+    elif job.validations:
+        last = job.validations[-1]
+        loss = (("  held-out ", "dim"), shown_number(last.loss), (f" at step {last.step}", "dim"))
+    else:
         return ()
-    last = job.validations[-1]
-    return ("  held-out ", "dim"), shown_number(last.loss), (f" at step {last.step}", "dim")
+    metric = job.validations[-1].metric if job.validations else None
+    return loss if metric is None else (*loss, ("  metric ", "dim"), shown_number(metric))
 
 
 def render_job(job: JobStatus, now: float) -> Group:

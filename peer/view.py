@@ -160,7 +160,8 @@ class LineView:
             for point in job.validations:
                 if job.state not in _ENDED and point.step > self._validated.get(job.id, 0):
                     self._validated[job.id] = point.step
-                    log.info("validated", **_named(job), step=point.step, held_out=point.loss)
+                    metric = {} if point.metric is None else {"metric": point.metric}
+                    log.info("validated", **_named(job), step=point.step, held_out=point.loss, **metric)
         known = {job.id for job in document.jobs}
         self._states = {job: state for job, state in self._states.items() if job in known}
         self._logged = {job: moment for job, moment in self._logged.items() if job in known}

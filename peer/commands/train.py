@@ -148,4 +148,8 @@ def summary(job: Job) -> str:
     if not job.losses:
         raise FailureError(f"job {short(job.id)} is done, but no step of it was heard of")
     text = f"loss {job.losses[0]:.4f} at the start, {job.losses[-1]:.4f} at the end"
-    return text if math.isnan(job.held_out) else f"{text}, {job.held_out:.4f} on held-out data"
+    if math.isnan(job.held_out):
+        return text
+    metric = job.validations[-1].metric if job.validations else None
+    measured = "" if metric is None else f", where the metric is {metric:.4f}"
+    return f"{text}, {job.held_out:.4f} on held-out data{measured}"

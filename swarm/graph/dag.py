@@ -143,6 +143,13 @@ class Graph(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     loss: Index
     outputs: Annotated[tuple[Index, ...], Meta(max_length=4096)]
     updates: Annotated[tuple[Update, ...], Meta(max_length=MAX_OPERATORS)]
+    metric: Index | None = None
+    """What an author wants measured beside the loss in evaluation, a scalar that an operator makes."""
+
+    @property
+    def measures(self) -> frozenset[ValueId]:
+        """The loss and the metric, if there is one: what the last stage makes."""
+        return frozenset(ValueId(value) for value in (self.loss, self.metric) if value is not None)
 
     def inputs(self) -> tuple[ValueId, ...]:
         """The model's inputs, in the order of the dataset's fields."""
@@ -248,6 +255,11 @@ def check_graph(graph: Graph) -> None:
         )
     loss = graph.values[graph.loss].spec
     _require(loss.elements == 1 and loss.dtype in FLOATING, "its loss is not a number")
+    if graph.metric is not None:
+        _require(graph.mode == "evaluate", "it has a metric, and is not for evaluation")
+        metric = graph.values[graph.metric]
+        _require(metric.kind == "output", "no operator makes its metric")
+        _require(metric.spec.elements == 1 and metric.spec.dtype in FLOATING, "its metric is not a number")
 
 
 def _check_values(graph: Graph) -> None:
@@ -277,7 +289,7 @@ def _check_order(graph: Graph) -> None:
                 _require(made < len(defined) and not defined[made], f"{operator.target} makes a value twice")
                 defined[made] = True
     _require(all(defined), "it has a value that nothing makes")
-    for returned in (graph.loss, *graph.outputs, *(update.value for update in graph.updates)):
+    for returned in (*graph.measures, *graph.outputs, *(update.value for update in graph.updates)):
         _require(returned < len(defined), "it returns a value that nothing makes")
 
 

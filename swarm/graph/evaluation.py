@@ -19,8 +19,8 @@ def evaluation_stages(train: Graph, stages: Sequence[Stage], evaluation: Graph) 
     An operator is in the latest stage of its inputs, or in the first one after it that has all of its trained
     parameters and changed buffers (a shared parameter lives in every stage that uses it). Where no later
     stage has them, they travel to the operator like any value. Operators on model inputs alone run where they
-    are first needed, so that only those stages fetch inputs. The loss is in the last stage. Evaluation
-    changes no buffer, so the stages have no updates, and they own nothing.
+    are first needed, so that only those stages fetch inputs. Loss and metric are in the last stage.
+    Evaluation changes no buffer, so the stages have no updates, and they own nothing.
     """
     homes = _homes(train, stages, evaluation)
     placed = _earliest(evaluation, homes, len(stages))
@@ -55,9 +55,10 @@ def _earliest(graph: Graph, homes: Mapping[ValueId, Collection[int]], stages: in
         needed = [homes[v] for v in reads if v in homes]
         first = [placed[makers[v]] for v in reads if v in makers and makers[v] not in free]
         first += [min(home) for home in needed]
-        earliest = stages - 1 if graph.loss in operator.outputs else max(first, default=0)
+        measuring = not graph.measures.isdisjoint(operator.outputs)
+        earliest = stages - 1 if measuring else max(first, default=0)
         complete = (s for s in range(earliest, stages) if all(s in home for home in needed))
-        placed.append(0 if index in free else next(complete, earliest))
+        placed.append(0 if index in free and not measuring else next(complete, earliest))
     return placed
 
 
@@ -70,7 +71,7 @@ def _delay_input_operators(graph: Graph, placed: list[int]) -> None:
             graph.values[v].kind in {"parameter", "buffer"} or (v in makers and makers[v] not in movable)
             for v in operator_inputs(operator)
         )
-        if not fixed and graph.loss not in operator.outputs:
+        if not fixed and graph.measures.isdisjoint(operator.outputs):
             movable.add(OperatorIndex(index))
     for index in sorted(movable - free, reverse=True):
         made = [ValueId(v) for v in graph.operators[index].outputs if v >= 0]

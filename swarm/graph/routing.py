@@ -68,7 +68,7 @@ def route(graph: Graph, placement: Placement) -> tuple[Stage, ...]:
     for index, stage in enumerate(placement.operators):
         if index not in free:
             drafts[stage].operators.add(OperatorIndex(index))
-    for value in (graph.loss, *graph.outputs):
+    for value in (*graph.measures, *graph.outputs):
         maker = makers.get(ValueId(value))
         stage = placement.stages - 1 if maker is None else placement.operators[maker]
         drafts[stage].kept.add(ValueId(value))
@@ -164,5 +164,6 @@ def _finish(
         incoming=tuple(sorted(draft.incoming, key=lambda edge: edge.value)),
         outgoing=tuple(sorted(draft.outgoing, key=lambda edge: edge.value)),
         loss=graph.loss in draft.kept,
+        metric=graph.metric in draft.kept,
         outputs=tuple(sorted(v for v in draft.kept if v in graph.outputs)),
     )

@@ -59,6 +59,8 @@ class Stage:
     """Whether the loss is made here. Of a cut for training, that is the last stage."""
     outputs: tuple[ValueId, ...]
     """Outputs of the graph, beside the loss, that are made here."""
+    metric: bool = False
+    """Whether the metric of an evaluation graph is made here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

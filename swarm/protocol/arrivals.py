@@ -42,6 +42,7 @@ class Pass:
     """What is being done, or waits for tensors."""
     backwards: int = 0
     losses: list[float] = field(default_factory=list)
+    metrics: list[float] = field(default_factory=list)
     fault: str = ""
     fault_forward: bool = False
     tensors: dict[tuple[Direction, int, ValueId], object] = field(default_factory=dict)

@@ -131,6 +131,8 @@ class PipelineMachine:
         current.note_fault(event.fault, forward=work.kind == "forward")
         if event.loss is not None:
             current.losses.append(event.loss)
+        if event.metric is not None:
+            current.metrics.append(event.metric)
         if work.kind == "forward":
             self._forwards += 1
             return _sends(current, work, current.route.outgoing)
@@ -260,7 +262,8 @@ class PipelineMachine:
         if current.record is None:
             if len(current.reports) < len(self.role.incarnations):
                 return None
-            settlement = settle(current.reports, clip_norm=self.role.clip_norm)
+            clip_norm, metrics = self.role.clip_norm, current.metrics
+            settlement = settle(current.reports, clip_norm=clip_norm, metrics=metrics)
             current.reports.clear()
             return [SendRecord(phase=current.phase, step=current.step, settlement=settlement)]
         match current.record.outcome:

@@ -106,6 +106,7 @@ class Computed:
     """The forward or backward that was asked for is done."""
 
     loss: float | None = None
+    metric: float | None = None
     fault: str = ""
 
 

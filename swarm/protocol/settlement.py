@@ -6,7 +6,7 @@ that of ``torch.nn.utils.clip_grad_norm_``.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,6 +24,8 @@ class Settlement:
     norm: float
     loss: float
     cause: str
+    metric: float | None = None
+    """Mean over the micro-batches of an evaluation whose graph has a metric."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +36,18 @@ class Validation:
     """Training steps done before it."""
     loss: float
     """Mean over its micro-batches."""
+    metric: float | None = None
+    """The same of the author's metric; absent without one, and where it is not finite."""
 
 
-def settle(reports: Mapping[int, StageReport], *, clip_norm: float) -> Settlement:
-    """Settle one pass from the reports of all its stages, by stage. ``clip_norm`` of 0 does not clip."""
+def settle(
+    reports: Mapping[int, StageReport], *, clip_norm: float, metrics: Sequence[float] = ()
+) -> Settlement:
+    """Settle one pass from the reports of all its stages, by stage. ``clip_norm`` of 0 does not clip.
+
+    ``metrics`` are those of the micro-batches, in order, where there are any. One that is not finite fails
+    nothing.
+    """
     losses = [loss for stage in sorted(reports) for loss in reports[stage].losses]
     loss = sum(losses) / len(losses) if losses else 0.0
     squares = sorted(
@@ -49,7 +59,8 @@ def settle(reports: Mapping[int, StageReport], *, clip_norm: float) -> Settlemen
     if cause:
         return Settlement(outcome="failed", clip=0.0, norm=norm, loss=loss, cause=cause)
     if evaluating:
-        return Settlement(outcome="evaluated", clip=1.0, norm=0.0, loss=loss, cause="")
+        metric = sum(metrics) / len(metrics) if metrics else None
+        return Settlement(outcome="evaluated", clip=1.0, norm=0.0, loss=loss, cause="", metric=metric)
     clip = min(1.0, clip_norm / (norm + _CLIP_EPSILON)) if clip_norm > 0 else 1.0
     return Settlement(outcome="applied", clip=clip, norm=norm, loss=loss, cause="")
 

@@ -7,7 +7,7 @@ from typing import Final, Literal
 from swarm.ids import JobId, PeerId
 from swarm.protocol.settlement import Validation
 from swarm.services.status.curve import LossCurve
-from swarm.wire.messages.jobs import JobProgress, JobState
+from swarm.wire.messages.jobs import JobProgress, JobState, JobValidation
 from swarm.wire.records.blobs import TensorBlob
 from swarm.wire.records.manifest import Manifest
 from swarm.wire.records.plan import Plan
@@ -115,7 +115,9 @@ class Job:
         """Note an evaluation, each once: who follows a job anew may hear of some again."""
         if self.validations and self.validations[-1].step >= progress.step:
             return
-        self.validations.append(Validation(step=progress.step, loss=progress.loss))
+        metric = progress.metric if isinstance(progress, JobValidation) else math.inf
+        found = metric if math.isfinite(metric) else None
+        self.validations.append(Validation(step=progress.step, loss=progress.loss, metric=found))
         if progress.step == self.manifest.steps:
             self.held_out = progress.loss
 

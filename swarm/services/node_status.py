@@ -235,7 +235,7 @@ def _job(job: Job, held: tuple[HeldStage, ...], sentence: str) -> JobStatus:
         stages=_stages(job, job.plan, held) if _is_placed(job) and job.plan is not None else (),
         curve=job.curve.points,
         validations=tuple(
-            ValidationPoint(step=validation.step, loss=validation.loss)
+            ValidationPoint(step=validation.step, loss=validation.loss, metric=validation.metric)
             for validation in job.validations[-MAX_POINTS:]
         ),
     )

@@ -15,7 +15,7 @@ from swarm.graph.cut import changing_tensors, trained_uses
 from swarm.graph.dag import Graph
 from swarm.ids import SHORT_ID_LENGTH
 from swarm.train.authored import run_file
-from swarm.train.capture import Loss, capture
+from swarm.train.capture import Loss, Metric, capture
 from swarm.train.groups import check_used
 from swarm.train.optimizer import SGD, Adam, AdamW, Optimizer, to_manifest
 from swarm.train.samples import Samples, field_names, first_samples, prepare_samples, sample_count
@@ -60,6 +60,9 @@ class TrainingJob:
     """Steps after which the loss of held-out samples is measured while training goes on; 0: never."""
     validate_batches: int = 0
     """Held-out micro-batches, from the first on, that it is then measured over; 0: all."""
+    metric: Metric | None = None
+    """Called with (outputs, target) of held-out samples; returns a tensor with one number, of which the mean
+    over the micro-batches is reported beside their loss."""
     seed: int = 0
     """Decides the order of samples and what dropout drops."""
     name: str = ""
@@ -108,6 +111,16 @@ class TrainingJob:
         _check_range("validate_batches", self.validate_batches, 0, MAX_MICRO_BATCHES)
         if self.validate_every and self.held_out is None:
             raise MisuseError("validate_every needs held-out samples: give held_out")
+        if self.metric is not None and not callable(self.metric):
+            raise MisuseError(
+                f"the metric is of type {_kind(self.metric)}, and must be a function of (outputs, target)"
+            )
+        if isinstance(self.metric, nn.Module) and self.metric.state_dict():
+            raise MisuseError(
+                "the metric has tensors of its own, and must be a function of (outputs, target)"
+            )
+        if self.metric is not None and self.held_out is None:
+            raise MisuseError("the metric is that of held-out samples: give held_out")
         if self.validate_batches and not self.validate_every:
             raise MisuseError("validate_batches bounds what validate_every measures: give that, too")
 
@@ -167,7 +180,7 @@ def capture_job(job: TrainingJob) -> CapturedJob:
     examples = fields if names is None else dict(zip(names, fields, strict=True))
     with job.autocast():
         train = capture(job.model, examples, loss=job.loss, mode="train")
-        evaluate = capture(job.model, examples, loss=job.loss, mode="evaluate")
+        evaluate = capture(job.model, examples, loss=job.loss, mode="evaluate", metric=job.metric)
     trained = [train.graph.values[parameter] for parameter in trained_uses(train.graph)]
     check_used(job.optimizer.groups, [(value.name, len(value.spec.shape)) for value in trained])
     return CapturedJob(

@@ -5,6 +5,7 @@ must not differ in a single bit, unless a codec that loses some is in between. E
 apart and rebuilt as if it had crossed a link.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -178,20 +179,29 @@ class Lockstep:
         if job.held_out is None:
             raise LocalError("a job without held-out samples was to be validated")
         count = job.held_out_batches if self._done == job.steps else job.validation_batches
-        losses = [self.evaluate(index, job.held_out(index)) for index in range(count)]
-        return Validation(step=self._done, loss=sum(losses) / count)
+        losses, metrics = [], []
+        for index in range(count):
+            last = self._evaluate(index, job.held_out(index))
+            losses.append(0.0 if last.loss is None else last.loss)
+            metrics += [] if last.metric is None else [last.metric]
+        metric = sum(metrics) / count if metrics else math.inf
+        found = metric if math.isfinite(metric) else None
+        return Validation(step=self._done, loss=sum(losses) / count, metric=found)
 
     def evaluate(self, micro_batch: int, batch: Batch) -> float:
         """The loss of one held-out micro-batch."""
+        return self._evaluate(micro_batch, batch).loss or 0.0
+
+    def _evaluate(self, micro_batch: int, batch: Batch) -> ForwardResult:
+        """What the last stage makes of one held-out micro-batch."""
         carried: dict[ValueId, torch.Tensor] = {}
-        loss = 0.0
+        result = ForwardResult(outgoing={}, loss=None, fault="")
         passage = Passage(phase="evaluate", step=self._done, micro_batch=micro_batch, direction="forward")
         for executor, stage in zip(self.executors, self._evaluation, strict=True):
             received = {edge.value: carried[edge.value] for edge in stage.incoming}
             result = executor.evaluate(micro_batch, _inputs(stage, batch), received)
             carried |= self._carried(stage, result.outgoing, passage)
-            loss = loss if result.loss is None else result.loss
-        return loss
+        return result
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Every tensor of the job by name; those that no stage owns are the initial ones."""

@@ -95,7 +95,7 @@ class Program:
         self._generator = _generator(device)
         needed = {edge.value for edge in stage.outgoing} | {ValueId(update.value) for update in stage.updates}
         if stage.loss:
-            needed.add(ValueId(graph.loss))
+            needed |= graph.measures
         later = {edge.value for edge in stage.outgoing if edge.gradient}
         instructions = []
         for index in reversed(stage.operators):

@@ -23,13 +23,15 @@ class ForwardResult:
     """What a forward pass of one micro-batch gave.
 
     ``outgoing`` has every outgoing boundary tensor, ``loss`` this micro-batch's loss in the stage that makes
-    it. ``fault`` names the operator where a number stopped being finite in this stage; it is empty where all
-    are, and says something only of a step whose loss or gradient norm is not finite (see ``stage_faults``).
+    it, ``metric`` likewise. ``fault`` names the operator where a number stopped being finite in this stage;
+    it is empty where all are, and says something only of a step whose loss or gradient norm is not finite
+    (see ``stage_faults``).
     """
 
     outgoing: dict[ValueId, torch.Tensor]
     loss: float | None
     fault: str
+    metric: float | None = None
 
 
 class StagePass:
@@ -81,6 +83,7 @@ class StagePass:
         changing = self._held | {_memory(before[use.value]) for use in self.stage.buffers}
         outgoing = {edge.value: _apart(values[edge.value], changing) for edge in self.stage.outgoing}
         loss = values[ValueId(self.graph.loss)].detach() if self.stage.loss else None
+        metric = self.graph.metric
         watched = {edge.value: outgoing[edge.value] for edge in self.stage.outgoing if edge.gradient}
         if loss is not None:
             watched[ValueId(self.graph.loss)] = loss
@@ -88,6 +91,9 @@ class StagePass:
             outgoing=outgoing,
             loss=None if loss is None else float(loss.item()),
             fault=self._fault(watched, before, seeds),
+            metric=float(values[ValueId(metric)].item())
+            if self.stage.metric and metric is not None
+            else None,
         )
 
     def _fault(self, watched: Tensors, before: dict[ValueId, torch.Tensor], seeds: Seeds) -> str:

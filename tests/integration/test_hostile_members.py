@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import msgspec
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from swarm.errors import FailureError, LinkLostError, RemoteRefusalError
 from swarm.identity.envelope import CANCELLATION, MANIFEST, OUTCOME, PLAN, Domain, seal
@@ -37,7 +37,7 @@ from swarm.wire.limits import MIB
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.blocks import BlockMissing, BlockRequest
 from swarm.wire.messages.coordination import PlanIssue, PlanStart, StageFailed, StageReady, StageResult
-from swarm.wire.messages.jobs import JobAnnounce, JobCancel, JobNotice, JobOutcome, JobProgress
+from swarm.wire.messages.jobs import JobAnnounce, JobCancel, JobNotice, JobOutcome, JobProgress, JobValidation
 from swarm.wire.messages.pipeline import BoundaryTensor, Fence, FenceRefused, StepRecord
 from swarm.wire.records.manifest import Cancellation, blobs_of
 from swarm.wire.records.outcome import Outcome
@@ -282,6 +282,7 @@ async def test_what_a_member_says_of_a_job_that_it_has_no_part_in_counts_nowhere
             assert (known.state, known.step) == ("done", 6), known.sentence
             assert len(known.losses) == 6
             assert LIE not in known.losses
+            assert [validation.step for validation in known.validations] in ([], [6])
 
 
 def forgeries(job: Job) -> list[tuple[Message, bytes]]:
@@ -317,6 +318,7 @@ def forgeries(job: Job) -> list[tuple[Message, bytes]]:
     )
     return [
         (progress, b""),
+        (JobValidation(**asdict(replace(progress, outcome="evaluated")), metric=LIE), b""),
         (notice, b""),
         (StageReady(job=job.id, generation=generation, stage=last), b""),
         (StageFailed(job=job.id, generation=generation, stage=last, sentence="mallory"), b""),

@@ -115,6 +115,31 @@ async def test_validation_between_steps_has_the_bits_of_one_stage_and_leaves_tra
         assert {(t.name, t.blob) for t in without.weights} == {(t.name, t.blob) for t in run.job.weights}
 
 
+def accuracy(scores: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return (scores.argmax(-1) == target).float().mean()
+
+
+async def test_a_metric_is_measured_beside_the_held_out_loss_and_training_does_not_notice(
+    tmp_path: Path, make_job: MakeJob
+) -> None:
+    job = make_job(validate_every=3, metric=accuracy)
+    prepared = prepare_job(job)
+    async with Cluster(tmp_path / "swarm", networks=memory_networks()) as cluster:
+        run = await train(cluster, prepared, 3)
+        weights = tmp_path / "weights.safetensors"
+        assert (await verified(run, prepared, weights)).identical
+        assert [validation.step for validation in run.job.validations] == [3, 6]
+        module: nn.Module = type(job.model)()
+        module.load_state_dict(load_file(weights), strict=True)
+        assert prepared.held_out is not None
+        tokens, target = (torch.from_numpy(field) for field in prepared.held_out)
+        with torch.no_grad():
+            expected = accuracy(module.eval()(tokens), target).item()
+        assert run.job.validations[-1].metric == pytest.approx(expected, rel=1e-6)
+        [status] = [known for known in run.author.status().jobs if known.id == run.job.id]
+        assert status.validations[-1].metric == run.job.validations[-1].metric
+
+
 @pytest.mark.parametrize("peers", [2, 3])
 async def test_without_dropout_the_curve_is_pytorchs(peers: int, tmp_path: Path, make_job: MakeJob) -> None:
     job = make_job()

@@ -258,6 +258,39 @@ def test_evaluation_passes_come_between_two_steps_and_leave_the_steps_as_they_we
             assert world.machines[stage].arrivals.duplicates == 0
 
 
+@pytest.mark.parametrize(("metrics", "expected"), [((), None), ((1.0, 0.0, 0.5), 0.5)])
+def test_the_recorder_settles_an_evaluation_with_the_mean_of_its_metrics(
+    metrics: tuple[float, ...], expected: float | None
+) -> None:
+    machine = PipelineMachine(role(1, 0, passes=passes(1), micro_batches=1))
+    machine.arrivals.index = 1  # the evaluation after the last step
+    actions = machine.handle(say.Start(), now=0.0)
+    for index in range(3):
+        assert [type(action) for action in actions] == [say.Forward]
+        metric = metrics[index] if metrics else None
+        actions = machine.handle(say.Computed(loss=1.0, metric=metric), now=0.0)
+        machine.check()
+    actions = machine.handle(say.Measured(squares=()), now=0.0)
+    [sent] = actions
+    assert isinstance(sent, say.SendReport)
+    own = StageReport(
+        fence=fence_of_one(),
+        squares=(),
+        losses=sent.losses,
+        fault="",
+        fault_forward=False,
+        compute_seconds=0.0,
+    )
+    [recorded] = machine.handle(say.ReportArrived(message=own), now=0.0)
+    assert isinstance(recorded, say.SendRecord)
+    assert recorded.settlement.metric == expected
+    assert recorded.settlement.outcome == "evaluated"
+
+
+def fence_of_one() -> Fence:
+    return Fence(job=JOB, step=1, phase="evaluate", source=0, target=0, sender=1, receiver=1)
+
+
 def test_an_evaluation_between_steps_that_breaks_fails_the_job_in_every_stage() -> None:
     machines = [PipelineMachine(role(3, k, passes=passes(5, 2))) for k in range(3)]
     world = World(machines, random.Random(2), fault_at=(1, 2))

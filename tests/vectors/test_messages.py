@@ -58,6 +58,17 @@ SAMPLES: list[Message] = [
     jobs.JobProgress(
         job=JOB, incarnation=1, step=17, outcome="applied", clip=0.5, norm=2.0, loss=3.25, cause=""
     ),
+    jobs.JobValidation(
+        job=JOB,
+        incarnation=1,
+        step=50,
+        outcome="evaluated",
+        clip=1.0,
+        norm=0.0,
+        loss=3.25,
+        cause="",
+        metric=0.75,
+    ),
     coordination.Offer(job=JOB, memory=1 << 30, flops=5e10, holding=False),
     coordination.PlanIssue(plan=b"plan"),
     coordination.StageReady(job=JOB, generation=1, stage=2),

@@ -146,6 +146,8 @@ class ValidationPoint(Struct, frozen=True, kw_only=True):
 
     step: int
     loss: float
+    metric: float | None = None
+    """What the author's metric came to; null without one."""
 
 
 class JobStatus(Struct, frozen=True, kw_only=True):

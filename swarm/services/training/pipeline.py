@@ -47,7 +47,7 @@ from swarm.services.training.loading import LoadedStage
 from swarm.services.training.outbox import Outbox
 from swarm.services.training.stage_work import Made, StageWork
 from swarm.train.device import DeviceThread
-from swarm.wire.messages.jobs import JobProgress
+from swarm.wire.messages.jobs import JobProgress, JobValidation
 from swarm.wire.messages.pipeline import (
     BoundaryTensor,
     CodedTensor,
@@ -204,7 +204,7 @@ class StagePipeline:
     def _computed(self, made: Made) -> None:
         """What was made is sent by the actions that its ``Computed`` brings."""
         self._made = made.tensors
-        self._feed(Computed(loss=made.loss, fault=made.fault))
+        self._feed(Computed(loss=made.loss, metric=made.metric, fault=made.fault))
 
     # Decisions in, deeds out.
 
@@ -308,6 +308,9 @@ class StagePipeline:
             loss=measured(found.loss),
             cause=printable(found.cause),
         )
+        if found.metric is not None:
+            fields = msgspec.structs.asdict(progress) | {"metric": measured(found.metric)}
+            progress = JobValidation(**fields)
         self._context.send(self.loaded.job.coordinator, progress)
         for target in range(len(role.incarnations)):
             record = StepRecord(

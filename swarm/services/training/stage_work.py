@@ -41,6 +41,7 @@ class Made:
 
     tensors: Mapping[ValueId, TakenApart] = field(default_factory=dict)
     loss: float | None = None
+    metric: float | None = None
     fault: str = ""
 
 
@@ -129,7 +130,7 @@ class StageWork:
         else:
             result = self._executor.forward(work.step, work.micro_batch, inputs, received)
         sent = self._boundaries.send(result.outgoing, passage, self._codecs(passage))
-        return Made(tensors=sent, loss=result.loss, fault=result.fault)
+        return Made(tensors=sent, loss=result.loss, metric=result.metric, fault=result.fault)
 
     def backward(self, work: Backward) -> Made:
         """One micro-batch backward."""

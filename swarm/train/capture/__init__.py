@@ -8,7 +8,7 @@ form that no graph can hold, and ``places`` names modules and source lines for p
 """
 
 from swarm.train.capture.api import Captured, capture
-from swarm.train.capture.calling import Loss, loss_and_outputs
+from swarm.train.capture.calling import Loss, Metric, loss_and_outputs
 from swarm.train.capture.modes import Mode, set_mode
 
-__all__ = ["Captured", "Loss", "Mode", "capture", "loss_and_outputs", "set_mode"]
+__all__ = ["Captured", "Loss", "Metric", "Mode", "capture", "loss_and_outputs", "set_mode"]

@@ -10,7 +10,7 @@ from torch.export import ExportedProgram
 
 from swarm.errors import CaptureError, MisuseError
 from swarm.graph.dag import Graph
-from swarm.train.capture.calling import Loss, misfit
+from swarm.train.capture.calling import Loss, Metric, misfit
 from swarm.train.capture.gradients import differentiable
 from swarm.train.capture.modes import Mode
 from swarm.train.capture.places import Place, Refusal
@@ -42,13 +42,15 @@ def capture(
     *,
     loss: Loss | None = None,
     mode: Mode = "train",
+    metric: Metric | None = None,
 ) -> Captured:
     """Capture ``module`` and ``loss`` as one graph with the static shapes of ``example_inputs``.
 
     ``example_inputs`` are one micro-batch: the model's inputs and, last, the target; a mapping has them by
     the names that ``forward`` gives them. ``loss`` is called with (outputs, target) and returns a scalar;
     without it the module returns the loss itself: alone, as the first of a tuple, or under ``loss`` in a
-    mapping. The module is left exactly as it was.
+    mapping. ``metric`` is called as the loss is, and returns a number to measure in evaluation. The module is
+    left exactly as it was.
 
     Raises CaptureError, one line with module path, source line and a way out, where the model cannot become a
     graph, and MisuseError for arguments of the wrong kind. Source: decision D4.
@@ -57,12 +59,13 @@ def capture(
     given = example_inputs.values() if isinstance(example_inputs, Mapping) else example_inputs
     _check_arguments(module, given, loss)
     _check_fields(module, len(given), names, loss)
-    wrapper = ModelWithLoss(module, loss, names)
+    wrapper = ModelWithLoss(module, loss, names, metric)
     try:
         state = model_state(wrapper)
         device = next((tensor.device for tensor in wrapper.parameters()), torch.device("cpu"))
         fields = tuple(field.detach().to(device) for field in given)
-        return _translated(trace(wrapper, fields, mode), state, fields, mode)
+        program = trace(wrapper, fields, mode)
+        return _translated(program, state, fields, mode, measures=metric is not None)
     except Refusal as refusal:
         raise CaptureError(f"{refusal.place or Place()}: {refusal.sentence}") from refusal.__cause__
 
@@ -91,9 +94,14 @@ def _check_fields(module: nn.Module, count: int, names: Sequence[str] | None, lo
 
 
 def _translated(
-    program: ExportedProgram, state: ModelState, fields: Sequence[torch.Tensor], mode: Mode
+    program: ExportedProgram,
+    state: ModelState,
+    fields: Sequence[torch.Tensor],
+    mode: Mode,
+    *,
+    measures: bool,
 ) -> Captured:
-    roots = roots_of(program, state)
+    roots = roots_of(program, state, measures=measures)
     live = live_nodes(roots.nodes())
     reads = reads_of(program, state, live)
     translation = Translation()

@@ -13,6 +13,9 @@ from torch import nn
 Loss = Callable[[Any, Any], torch.Tensor]
 """Called with (outputs, target); returns a scalar."""
 
+Metric = Callable[[Any, Any], torch.Tensor]
+"""Called with (outputs, target) in evaluation; returns a number, such as the share of right answers."""
+
 LABELS: Final = "labels"
 """The argument of ``forward`` under which models that compute their own loss take the target."""
 

@@ -14,6 +14,7 @@ from torch import fx, nn
 from swarm.train.capture.calling import measured
 
 LOSS_PATH: Final = "loss"
+METRIC_PATH: Final = "metric"
 """The path of operators that come from the job's loss."""
 
 MODEL_PREFIX: Final = "model."

@@ -13,15 +13,17 @@ from swarm.train.capture.state import ModelState, constant_name
 
 
 class Roots(Struct, frozen=True, kw_only=True):
-    """What the program returns: the loss, other outputs of the model, and (buffer's name, new value)."""
+    """What the program returns: loss, metric, other outputs of the model, and (buffer's name, new value)."""
 
     loss: fx.Node
+    metric: fx.Node | None
     outputs: tuple[fx.Node, ...]
     updates: tuple[tuple[str, fx.Node], ...]
 
     def nodes(self) -> tuple[fx.Node, ...]:
         """All of them."""
-        return (self.loss, *self.outputs, *(node for _, node in self.updates))
+        measures = (self.loss,) if self.metric is None else (self.loss, self.metric)
+        return (*measures, *self.outputs, *(node for _, node in self.updates))
 
 
 class Reads(Struct, frozen=True, kw_only=True):
@@ -48,8 +50,11 @@ def live_nodes(roots: Iterable[fx.Node]) -> frozenset[fx.Node]:
     return frozenset(found)
 
 
-def roots_of(program: ExportedProgram, state: ModelState) -> Roots:
-    """The nodes that ``program`` returns; raises Refusal for an effect that is not a buffer's update."""
+def roots_of(program: ExportedProgram, state: ModelState, *, measures: bool = False) -> Roots:
+    """The nodes that ``program`` returns; raises Refusal for an effect that is not a buffer's update.
+
+    ``measures``: a metric comes after the loss.
+    """
     returned: list[fx.Node] = []
     updates: list[tuple[str, fx.Node]] = []
     nodes = program.graph.output_node().args[0]
@@ -63,8 +68,9 @@ def roots_of(program: ExportedProgram, state: ModelState) -> Roots:
             raise _refused_effect(spec, node, state)
     loss = returned[0]
     _check_loss(loss)
-    others = tuple(dict.fromkeys(node for node in returned if node is not loss))
-    return Roots(loss=loss, outputs=others, updates=tuple(updates))
+    metric = returned[1] if measures else None
+    others = tuple(dict.fromkeys(node for node in returned if node not in {loss, metric}))
+    return Roots(loss=loss, metric=metric, outputs=others, updates=tuple(updates))
 
 
 def _refused_effect(spec: OutputSpec, node: object, state: ModelState) -> Refusal:

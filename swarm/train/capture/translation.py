@@ -106,6 +106,7 @@ class Translation:
             ),
             operators=tuple(self._operators),
             loss=self._ids[roots.loss],
+            metric=None if roots.metric is None else self._ids[roots.metric],
             outputs=tuple(self._ids[node] for node in roots.outputs),
             updates=tuple(
                 dag.Update(buffer=self._names[name], value=self._ids[node]) for name, node in roots.updates

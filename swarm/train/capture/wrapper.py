@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from swarm.train.capture.calling import Loss, loss_and_outputs
-from swarm.train.capture.places import LOSS_PATH, Place, Refusal
+from swarm.train.capture.calling import Loss, Metric, loss_and_outputs
+from swarm.train.capture.places import LOSS_PATH, METRIC_PATH, Place, Refusal
 from swarm.train.capture.watch import Watch, no_hidden_draws, plain_tensors
 
 
@@ -30,14 +30,21 @@ class ModelWithLoss(nn.Module):
     """What is traced: all fields of a micro-batch in, the loss and the model's outputs out.
 
     How the model is called is said in :func:`swarm.train.capture.calling.loss_and_outputs`. ``replaced`` has
-    the names of plain attributes whose tensors the model replaced.
+    the names of plain attributes whose tensors the model replaced. A metric comes after the loss.
     """
 
-    def __init__(self, model: nn.Module, loss: Loss | None, names: Sequence[str] | None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss | None,
+        names: Sequence[str] | None,
+        metric: Metric | None = None,
+    ) -> None:
         super().__init__()
         self.model = model
         self.loss = loss
         self.names = names
+        self.metric = metric
         self.replaced: set[str] = set()
 
     def forward(self, *fields: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:
@@ -46,6 +53,7 @@ class ModelWithLoss(nn.Module):
         plain = self._slots(plain_tensors)
         with Watch(), no_hidden_draws():
             loss, outputs = loss_and_outputs(self.model, self.loss, fields, self.names)
+            measured = [] if self.metric is None else [_number(self.metric(outputs, fields[-1]))]
             for slot in buffers:
                 _write_back(slot)
         self._note_changes(plain)
@@ -53,7 +61,8 @@ class ModelWithLoss(nn.Module):
             raise Refusal(
                 "it is not a tensor; return the loss first, or give a loss function", Place(path=LOSS_PATH)
             )
-        return loss, [leaf for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
+        leaves = [leaf for leaf in pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
+        return loss, [*measured, *leaves]
 
     def _slots(self, held_by: Callable[[nn.Module], list[tuple[str, torch.Tensor]]]) -> list[_Slot]:
         return [
@@ -68,6 +77,17 @@ class ModelWithLoss(nn.Module):
                 raise changed_attribute(slot.path, slot.name)
             if slot.current is not slot.tensor:
                 self.replaced.add(f"{slot.path}.{slot.name}" if slot.path else slot.name)
+
+
+def _number(metric: object) -> torch.Tensor:
+    """The metric as a floating number of its own, which is nothing else that the model returns."""
+    if not isinstance(metric, torch.Tensor) or metric.dim():
+        what = f"of shape {tuple(metric.shape)}" if isinstance(metric, torch.Tensor) else "no tensor"
+        raise Refusal(
+            f"it is {what}, and must be a tensor with one number; reduce it, as .float().mean() does",
+            Place(path=METRIC_PATH),
+        )
+    return metric.clone() if metric.is_floating_point() else metric.to(torch.float32)
 
 
 def changed_attribute(path: str, name: str) -> Refusal:

@@ -4,7 +4,8 @@ any -> any                 JobAnnounce (on link-up, and when one is new to the s
 coordinator -> any -> any  JobOutcome (when the job ends, and on link-up)
 author -> any              JobCancel
 follower -> coordinator    JobFollow, answered by JobNotice now and on every change, and JobProgress
-recorder -> coordinator -> follower    JobProgress, for every step
+recorder -> coordinator -> follower    JobProgress, for every step, and JobValidation,
+                                       for an evaluation with a metric
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -54,6 +55,14 @@ class JobProgress(Message, frozen=True, kw_only=True):
     norm: Measured
     loss: Measured
     cause: Sentence
+
+
+class JobValidation(JobProgress, frozen=True, kw_only=True):
+    """What an evaluation came to, where the job has a metric."""
+
+    NUMBER: ClassVar[int] = 16
+    metric: Measured
+    """Mean over the micro-batches."""
 
 
 class JobNotice(Message, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ MESSAGES: Final[dict[int, type[Message]]] = {
         jobs.JobNotice,
         jobs.JobProgress,
         jobs.JobOutcome,
+        jobs.JobValidation,
         coordination.Offer,
         coordination.PlanIssue,
         coordination.StageReady,

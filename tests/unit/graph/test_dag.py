@@ -131,6 +131,15 @@ def test_only_buffers_are_updated_with_what_they_are(graph):
     assert "another kind of tensor" in refused(replace(graph, updates=(Update(2, 5),)))
 
 
+def test_a_metric_is_one_number_that_an_operator_of_an_evaluation_graph_makes(graph):
+    evaluation = replace(graph, mode="evaluate", updates=())
+    check_graph(replace(evaluation, metric=graph.loss))
+    assert "is not for evaluation" in refused(replace(graph, metric=graph.loss))
+    assert "returns a value that nothing makes" in refused(replace(evaluation, metric=99))
+    assert "no operator makes its metric" in refused(replace(evaluation, metric=0))
+    assert "its metric is not a number" in refused(replace(evaluation, metric=4))
+
+
 def test_the_loss_is_one_number(graph):
     assert "its loss is not a number" in refused(replace(graph, loss=4))
     assert "nothing makes" in refused(replace(graph, loss=99))

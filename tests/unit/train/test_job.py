@@ -100,6 +100,15 @@ def test_a_dataset_smaller_than_one_step_is_refused_with_the_numbers() -> None:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
+        ({"metric": functional.l1_loss}, "the metric is that of held-out samples: give held_out"),
+        (
+            {"metric": 3, "held_out": samples(16)},
+            "the metric is of type int, and must be a function of (outputs, target)",
+        ),
+        (
+            {"metric": nn.Linear(3, 1), "held_out": samples(16)},
+            "the metric has tensors of its own, and must be a function of (outputs, target)",
+        ),
         ({"validate_every": 5}, "validate_every needs held-out samples: give held_out"),
         ({"validate_every": -1}, f"validate_every is a whole number from 0 to {2**40}, and not -1"),
         (
@@ -224,6 +233,37 @@ def test_held_out_samples_have_the_datasets_names() -> None:
     assert sentence(lambda: capture_job(make(dataset=named_samples("arrays"), held_out=other))) == (
         "MisuseError: the held-out set's samples have other fields than the dataset's"
     )
+
+
+@pytest.mark.parametrize(
+    ("metric", "kinds"),
+    [
+        (lambda scores, target: (scores.argmax(1) == target).float().mean(), "float32"),
+        (lambda scores, target: (scores.argmax(1) == target).sum(), "float32"),
+        (functional.cross_entropy, "float32"),
+        (lambda scores, target: scores.double().sum(), "float64"),
+    ],
+    ids=["share", "count", "the loss itself", "double"],
+)
+def test_a_metric_is_a_value_of_the_evaluation_graph_alone(metric: Any, kinds: str) -> None:
+    plain = capture_job(make(held_out=samples(16)))
+    captured = capture_job(make(held_out=samples(16), metric=metric))
+    assert captured.train == plain.train
+    assert captured.evaluate.metric is not None
+    assert captured.evaluate.metric != captured.evaluate.loss
+    assert captured.evaluate.values[captured.evaluate.metric].spec.dtype == kinds
+    check_graph(captured.evaluate)
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        (lambda scores, target: scores.argmax(1) == target, "metric: it is of shape (8,), and must be"),
+        (lambda scores, target: 1.0, "metric: it is no tensor, and must be a tensor with one number"),
+    ],
+)
+def test_a_metric_that_is_not_one_number_is_refused(metric: Any, expected: str) -> None:
+    assert expected in sentence(lambda: capture_job(make(held_out=samples(16), metric=metric)))
 
 
 def test_foreign_byte_order_and_strides_do_not_reach_the_blocks() -> None:
