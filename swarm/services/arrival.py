@@ -155,7 +155,8 @@ class Arrival:
     def _told(self, verdict: str) -> None:
         """A bootstrap node may be the first, and is no worse for it."""
         if self._role == "bootstrap":
-            _log.info("nobody else of the swarm is reached", verdict=verdict)
+            _log.info("nobody else is here yet: others come by the invite that this node prints")
+            _log.debug("nobody else of the swarm is reached", verdict=verdict)
         elif self._role in _STAYING:
             self._context.story.tell("trouble", f"not in the swarm, and trying on: {verdict}")
 

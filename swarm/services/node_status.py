@@ -297,7 +297,7 @@ def _waiting(node: "Node", held: tuple[HeldStage, ...]) -> WaitingStatus | None:
     for stage in held:
         if stage.pipeline is not None and stage.pipeline.waiting:
             since = node.clock.wall() - (node.clock.elapsed() - stage.pipeline.since)
-            reason = f"stage {stage.stage + 1} waits for {stage.pipeline.waiting}"
+            reason = f"{stage.pipeline.waiting} (stage {stage.stage + 1})"
             return WaitingStatus(reason=reason, job=stage.job, since=since, until=None)
     if node.config.role == "peer" and not held:
         return WaitingStatus(reason="a job that needs this peer", job="", since=node.idle_since, until=None)
