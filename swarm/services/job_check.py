@@ -21,13 +21,13 @@ from swarm.wire.records.blobs import Blob, TensorBlob
 from swarm.wire.records.manifest import (
     AVERAGES,
     Dataset,
-    Field,
     Manifest,
     Optimizer,
     averaged,
     blobs_of,
 )
 from swarm.wire.records.plan import Plan
+from swarm.wire.records.transforms import transformed_kind
 from swarm.wire.text import MAX_NAME_LENGTH
 
 Kind = tuple[str, tuple[int, ...]]
@@ -63,7 +63,7 @@ def check_manifest(manifest: Manifest) -> None:
 def check_graphs(manifest: Manifest, train: Graph, evaluate: Graph) -> None:
     """Whether both graphs are of this job: its samples go in, its tensors are there, a loss comes out."""
     tensors: dict[str, Kind] = {tensor.name: (tensor.dtype, tensor.shape) for tensor in manifest.tensors}
-    fields = [_batch_of(field, manifest.micro_batch_size) for field in manifest.dataset.fields]
+    fields = [(dtype, (manifest.micro_batch_size, *shape)) for dtype, shape in _read(manifest.dataset)]
     for graph, mode in ((train, "train"), (evaluate, "evaluate")):
         _demand(graph.mode == mode, f"its {mode} graph is for another mode")
         _demand(graph.values[graph.loss].kind == "output", f"no operator of its {mode} graph makes the loss")
@@ -152,11 +152,12 @@ def _check_optimizer(optimizer: Optimizer) -> None:
 def _check_samples(manifest: Manifest) -> None:
     dataset, held_out = manifest.dataset, manifest.held_out
     check_dataset(dataset)
+    _read(dataset)
     needed = manifest.micro_batch_size * manifest.micro_batches
     _demand(needed <= dataset.samples, f"one step needs {needed} samples of {dataset.samples}")
     if held_out is not None:
         check_dataset(held_out)
-        same = _kinds(held_out) == _kinds(dataset)
+        same = _read(held_out) == _read(dataset)
         _demand(same, "its held-out samples are of another kind than the others")
         enough = held_out.samples >= manifest.micro_batch_size
         _demand(enough, "its held-out samples do not fill a micro-batch")
@@ -168,12 +169,19 @@ def _size(tensor: TensorBlob) -> tuple[str, tuple[int, ...], int, int]:
     return tensor.dtype, tensor.shape, tensor.blob.size, len(tensor.blob.blocks)
 
 
-def _kinds(dataset: Dataset) -> list[Kind]:
-    return [(field.dtype, field.shape) for field in dataset.fields]
-
-
-def _batch_of(field: Field, size: int) -> Kind:
-    return field.dtype, (size, *field.shape)
+def _read(dataset: Dataset) -> list[Kind]:
+    """What a model reads of one sample: each field after its transforms, which have to fit it."""
+    kinds: list[Kind] = [(field.dtype, field.shape) for field in dataset.fields]
+    if not dataset.transforms:
+        return kinds
+    _demand(len(dataset.transforms) == len(kinds), "its transforms are not those of its fields")
+    try:
+        return [
+            transformed_kind((field.dtype, field.shape), transforms)
+            for field, transforms in zip(dataset.fields, dataset.transforms, strict=True)
+        ]
+    except ValueError as error:
+        raise RemoteProtocolError(f"the job does not fit together: {error}"[:_SHOWN]) from None
 
 
 def _shown(kinds: list[Kind]) -> str:

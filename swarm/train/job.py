@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, get_args
+from typing import Final, cast, get_args
 
+import numpy as np
 import torch
 from msgspec import Struct
 from torch import nn
@@ -20,10 +21,13 @@ from swarm.train.groups import check_used
 from swarm.train.optimizer import SGD, Adam, AdamW, Optimizer, to_manifest
 from swarm.train.samples import Samples, field_names, first_samples, prepare_samples, sample_count
 from swarm.train.settings import check_number
+from swarm.train.transforms import Draw, for_evaluation, in_order, micro_batch
 from swarm.wire.codecs import parse_policy
 from swarm.wire.limits import MAX_MICRO_BATCHES, MAX_STEPS
 from swarm.wire.records import manifest
 from swarm.wire.records.manifest import MAX_EXPORTERS, Precision
+from swarm.wire.records.transforms import Transforms
+from swarm.wire.tensors import DType
 
 __all__ = ["CapturedJob", "TrainingJob", "capture_job", "load_job", "prepare_samples"]
 
@@ -76,6 +80,9 @@ class TrainingJob:
     ema: float = 0.0
     """What an exponential average of the trained weights keeps of itself at each step, such as 0.999; 0: no
     average is kept. It is exported with ``swarm export --ema``; evaluation uses the weights themselves."""
+    transforms: Mapping[int | str, Transforms] = field(default_factory=dict)
+    """What samples go through before the model reads them, by the field's position or name. The random ones
+    are for training alone, and drawn anew for each step and sample."""
     policy: str = "none"
     """How what stages send each other is compressed: ``none``; one codec for all (``int8``, ``topk:10%``);
     ``uniform:R`` or ``adatopk:R``, which make it R times smaller everywhere, or where it takes longest."""
@@ -144,6 +151,14 @@ class TrainingJob:
         """The manifest's form of the optimizer and of the average that is kept of what it trains."""
         return to_manifest(self.optimizer, ema=self.ema)
 
+    def transforms_in_order(self) -> tuple[Transforms, ...]:
+        """The transforms of each field, or nothing without any; raises MisuseError as capture does."""
+        if not self.transforms:
+            return ()
+        samples = first_samples(self.dataset, 1)
+        kinds = [(cast("DType", items.dtype.name), items.shape[1:]) for items in samples]
+        return in_order(self.transforms, field_names(self.dataset) or range(len(samples)), kinds)
+
     def autocast(self) -> torch.autocast:
         """The context in which the model and its loss run."""
         device = next((tensor.device.type for tensor in self.model.parameters()), "cpu")
@@ -208,7 +223,9 @@ def load_job(path: Path) -> TrainingJob:
 
 def _micro_batch(job: TrainingJob) -> tuple[torch.Tensor, ...]:
     """One micro-batch of all fields: the example inputs, or the first samples, repeated to fill it."""
-    samples = [torch.from_numpy(field) for field in first_samples(job.dataset, job.micro_batch_size)]
+    first, size = first_samples(job.dataset, job.micro_batch_size), job.micro_batch_size
+    draw = Draw(seed=job.seed, step=0, samples=np.arange(size))
+    samples = [torch.from_numpy(items) for items in micro_batch(first, job.transforms_in_order(), draw)]
     examples = list(samples if job.example_inputs is None else _examples(job))
     if len(examples) == len(samples) - 1:
         examples.append(samples[-1])
@@ -235,7 +252,9 @@ def _check_held_out(job: TrainingJob, fields: Sequence[torch.Tensor]) -> None:
         return
     if field_names(job.held_out, "held-out set") != field_names(job.dataset):
         raise MisuseError("the held-out set's samples have other fields than the dataset's")
-    held_out = [torch.from_numpy(field) for field in first_samples(job.held_out, 1, "held-out set")]
+    first, draw = first_samples(job.held_out, 1, "held-out set"), Draw(seed=0, step=0, samples=np.arange(1))
+    transforms = for_evaluation(job.transforms_in_order())
+    held_out = [torch.from_numpy(items) for items in micro_batch(first, transforms, draw)]
     kinds = [[(field.dtype, field.shape[1:]) for field in samples] for samples in (held_out, fields)]
     if kinds[0] != kinds[1]:
         shown = [" and ".join(f"{dtype} {list(shape)}" for dtype, shape in kind) for kind in kinds]

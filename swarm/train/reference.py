@@ -33,6 +33,7 @@ from swarm.train.optimizer import (
     Step,
 )
 from swarm.train.samples import Array, field_names
+from swarm.train.transforms import Draw, for_evaluation, micro_batch
 
 Batches = Callable[[int, int], NDArray[np.int64]]
 """The samples of (step, micro-batch), by their indices."""
@@ -79,11 +80,13 @@ def train_eagerly(
     average = _average(module, job.ema)
     losses = []
     validations = []
+    transforms = job.transforms_in_order()
     for step in range(job.steps):
         total = 0.0
         optimizer.zero_grad()
-        for micro_batch in range(job.micro_batches):
-            fields = _fields(module, samples, batches(step, micro_batch))
+        for index in range(job.micro_batches):
+            draw = Draw(seed=job.seed, step=step, samples=batches(step, index))
+            fields = _fields(module, micro_batch(samples, transforms, draw))
             with job.autocast():
                 value, _ = loss_and_outputs(module, loss, fields, names)
             (value / job.micro_batches).backward()
@@ -97,8 +100,9 @@ def train_eagerly(
         losses.append(total / job.micro_batches)
         done = step + 1
         if held_out and job.validate_every and done % job.validate_every == 0 and done < job.steps:
-            bound = job.validate_batches * job.micro_batch_size or None
-            chosen = [field[:bound] for field in held_out]
+            bound = job.validate_batches * job.micro_batch_size or len(held_out[0])
+            drawn = Draw(seed=job.seed, step=0, samples=np.arange(min(bound, len(held_out[0]))))
+            chosen = micro_batch(held_out, for_evaluation(transforms), drawn)
             with job.autocast():
                 measured = held_out_loss(module, loss, chosen, job.micro_batch_size, names)
             validations.append(Validation(step=done, loss=measured))
@@ -121,7 +125,8 @@ def held_out_loss(
     """The mean loss of ``module``, in evaluation mode, over full micro-batches of ``samples`` in order.
 
     The swarm evaluates with static shapes, so what remains after floor(n / micro_batch_size) micro-batches is
-    measured by neither. The module is left in the mode that it was in. ``names`` are those of the fields.
+    measured by neither. ``samples`` are as the model reads them: transformed. The module is left in the mode
+    that it was in. ``names`` are those of the fields.
     """
     count = len(samples[0]) // micro_batch_size
     flags = [(part, part.training) for part in module.modules()]
@@ -130,7 +135,7 @@ def held_out_loss(
         with torch.no_grad():
             total = 0.0
             for first in range(0, count * micro_batch_size, micro_batch_size):
-                fields = _fields(module, samples, np.arange(first, first + micro_batch_size))
+                fields = _fields(module, [field[first : first + micro_batch_size] for field in samples])
                 total += float(loss_and_outputs(module, loss, fields, names)[0])
     finally:
         for part, flag in flags:
@@ -147,9 +152,9 @@ def _parameters(module: nn.Module, loss: Loss | None) -> dict[str, nn.Parameter]
     return found
 
 
-def _fields(module: nn.Module, samples: Sequence[Array], indices: NDArray[np.int64]) -> list[torch.Tensor]:
+def _fields(module: nn.Module, items: Sequence[Array]) -> list[torch.Tensor]:
     device = next((tensor.device for tensor in module.parameters()), torch.device("cpu"))
-    return [torch.from_numpy(field[indices]).to(device) for field in samples]
+    return [torch.from_numpy(field).to(device) for field in items]
 
 
 def _optimizer(chosen: Optimizer, named: Mapping[str, nn.Parameter]) -> torch.optim.Optimizer:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -30,6 +31,7 @@ from swarm.train.job import TrainingJob
 from swarm.train.lockstep import run_lockstep
 from swarm.train.optimizer import SGD, Constant
 from swarm.train.reference import held_out_loss
+from swarm.train.transforms import Noise, Normalize, RandomCrop, RandomHorizontalFlip
 
 MakeJob = Callable[..., TrainingJob]
 PATIENCE = 60.0
@@ -167,6 +169,38 @@ async def test_a_swarm_under_autocast_has_the_bits_of_one_stage(tmp_path: Path, 
         assert run.job.manifest.precision == "bf16"
         found = await verified(run, prepared, tmp_path / "weights.safetensors")
         assert found.good, found
+
+
+class Images(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.head = nn.Conv2d(2, 4, 3), nn.Linear(4 * 6 * 6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.head(torch.tanh(self.convolution(x)).flatten(1))
+        return scores
+
+
+async def test_samples_are_transformed_alike_in_the_swarm_in_one_stage_and_under_pytorch(
+    tmp_path: Path, make_job: MakeJob
+) -> None:
+    chance = np.random.default_rng(2)
+    images, labels = chance.integers(0, 256, (40, 2, 8, 8), np.uint8), chance.integers(0, 3, 40)
+    normalize = Normalize(mean=(120.0, 130.0), std=(70.0, 75.0))
+    job = make_job(
+        model=Images(),
+        loss=nn.functional.cross_entropy,
+        dataset=(images[:32], labels[:32]),
+        held_out=(images[32:], labels[32:]),
+        transforms={0: (RandomCrop(padding=2), RandomHorizontalFlip(), normalize, Noise(std=0.1))},
+    )
+    prepared = prepare_job(job)
+    async with Cluster(tmp_path / "swarm", networks=memory_networks()) as cluster:
+        run = await train(cluster, prepared, 2)
+        assert run.job.manifest.held_out is not None
+        assert run.job.manifest.held_out.transforms == ((normalize,), ())
+        found = await verified(run, prepared, tmp_path / "weights.safetensors")
+    assert found.good, found
 
 
 async def test_a_swarm_short_of_memory_recomputes_to_the_same_bits(tmp_path: Path, make_job: MakeJob) -> None:

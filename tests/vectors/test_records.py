@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from swarm.testing.manifests import sample_manifest
 from swarm.wire.codecs import CodecSpec, Policy
-from swarm.wire.records.manifest import Group, Manifest, Optimizer, Schedule
+from swarm.wire.records.manifest import Dataset, Group, Manifest, Optimizer, Schedule
 from swarm.wire.records.plan import Plan, StagePlan
+from swarm.wire.records.transforms import Noise, Normalize, RandomHorizontalFlip
 
 VECTORS = json.loads((Path(__file__).parent / "records_v1.json").read_text("utf-8"))
 
@@ -57,6 +58,14 @@ SAMPLES: dict[str, Manifest | Plan] = {
     "manifest, compressed": COMPRESSED,
     "manifest, validating": replace(FIRST, validate_every=50, validate_batches=2),
     "manifest, bf16": replace(FIRST, precision="bf16"),
+    "manifest, transforms": replace(
+        FIRST,
+        dataset=Dataset(
+            FIRST.dataset.samples,
+            FIRST.dataset.fields,
+            ((RandomHorizontalFlip(), Normalize(mean=(0.5,), std=(2.0,)), Noise(std=0.1)),),
+        ),
+    ),
     "manifest, an average": replace(FIRST, optimizer=replace(FIRST.optimizer, ema=0.999)),
 }
 

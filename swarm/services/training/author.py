@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 import torch
+from msgspec.structs import replace
 
 from swarm.data.blobs import put_graph
 from swarm.data.dataset import describe, prepare
@@ -21,6 +22,7 @@ from swarm.services.node import Services
 from swarm.services.training.arrays import to_array
 from swarm.train.job import CapturedJob, TrainingJob, capture_job, prepare_samples
 from swarm.train.rehearsal import rehearse, require_repeatable
+from swarm.train.transforms import Draw, for_evaluation, micro_batch
 from swarm.wire.codecs import parse_policy
 from swarm.wire.records.manifest import Manifest, blobs_of
 
@@ -46,8 +48,10 @@ def prepare_job(job: TrainingJob) -> PreparedJob:
     captured = capture_job(job)
     held_out = None if job.held_out is None else prepare_samples(job.held_out, "held-out set")
     samples = prepare_samples(job.dataset)
-    rehearse(captured, [torch.from_numpy(field[: job.micro_batch_size].copy()) for field in samples])
-    require_repeatable(job, captured, samples)
+    draw = Draw(seed=job.seed, step=0, samples=np.arange(job.micro_batch_size))
+    first = micro_batch(samples, job.transforms_in_order(), draw)
+    rehearse(captured, [torch.from_numpy(items) for items in first])
+    require_repeatable(job, captured, first)
     return PreparedJob(job=job, captured=captured, samples=samples, held_out=held_out)
 
 
@@ -122,6 +126,7 @@ class Author(Service):
         """In the executor: everything becomes blocks."""
         store = self._blocks.exchange.store
         job, captured = prepared.job, prepared.captured
+        transforms = job.transforms_in_order()
         tensors = []
         for name, tensor in captured.tensors.items():
             array, dtype = to_array(tensor)
@@ -135,8 +140,10 @@ class Author(Service):
             evaluation=put_graph(store, captured.evaluate),
             tensors=tuple(tensors),
             state=tuple(captured.state_dict.items()),
-            dataset=prepare(prepared.samples, store),
-            held_out=None if prepared.held_out is None else prepare(prepared.held_out, store),
+            dataset=replace(prepare(prepared.samples, store), transforms=transforms),
+            held_out=None
+            if prepared.held_out is None
+            else replace(prepare(prepared.held_out, store), transforms=for_evaluation(transforms)),
             optimizer=job.optimizer_spec(),
             micro_batch_size=job.micro_batch_size,
             micro_batches=job.micro_batches,

@@ -13,6 +13,7 @@ from swarm.data.tensors import Array
 from swarm.ids import Digest
 from swarm.services.job import Job
 from swarm.services.job_blocks import JobBlocks
+from swarm.train.transforms import Draw, transformed
 from swarm.wire.messages.pipeline import Phase
 
 AHEAD_STEPS: Final = 2
@@ -47,12 +48,13 @@ class Samples:
         chosen = await loop.run_in_executor(None, self._indices, phase, step, micro_batch)
 
         def read() -> dict[int, Array] | None:
-            found = {field: reader.read(field, chosen) for field in fields}
-            return (
-                None
-                if any(item is None for item in found.values())
-                else {field: item for field, item in found.items() if item is not None}
-            )
+            found = {}
+            for field in fields:
+                items = reader.read(field, chosen)
+                if items is None:
+                    return None
+                found[field] = self._transformed(phase, step, field, items, chosen)
+            return found
 
         if phase == "train":
             later = await loop.run_in_executor(None, self._later, step, micro_batch)
@@ -64,6 +66,16 @@ class Samples:
                 return found
         sources = self._blocks.sources(self._job)
         return await self._blocks.exchange.obtain(names, read, sources=sources)
+
+    def _transformed(
+        self, phase: Phase, step: int, field: int, items: Array, chosen: NDArray[np.int64]
+    ) -> Array:
+        """In the executor: what the model reads of a field's items."""
+        transforms = self._readers[phase].dataset.transforms
+        if not transforms:
+            return items
+        draw = Draw(seed=self._job.manifest.seed, step=step, samples=chosen, field=field)
+        return transformed(items, transforms[field], draw)
 
     def _later(self, step: int, micro_batch: int) -> list[Digest]:
         """The blocks of the micro-batches that come within reach now; in the executor, since it computes."""

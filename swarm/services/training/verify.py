@@ -23,6 +23,8 @@ from swarm.services.training.arrays import to_array
 from swarm.services.training.author import PreparedJob
 from swarm.train.lockstep import Batch, LockstepJob, LockstepRun, run_lockstep
 from swarm.train.reference import Batches, train_eagerly
+from swarm.train.transforms import Draw, for_evaluation
+from swarm.train.transforms import micro_batch as fields_of
 
 TOLERANCE: Final = 1e-5
 """Largest relative difference of a loss from PyTorch's (decision D5)."""
@@ -89,14 +91,16 @@ def lockstep_job(prepared: PreparedJob, *, cancelled: Callable[[], bool]) -> Loc
     Its batches raise FailureError once ``cancelled`` says so.
     """
     job, captured, held_out = prepared.job, prepared.captured, prepared.held_out
-    chosen = _sampler(prepared, cancelled)
+    chosen, transforms = _sampler(prepared, cancelled), job.transforms_in_order()
 
     def batch(step: int, micro_batch: int) -> Batch:
-        return _batch(captured.train, prepared.samples, chosen(step, micro_batch))
+        draw = Draw(seed=job.seed, step=step, samples=chosen(step, micro_batch))
+        return _batch(captured.train, fields_of(prepared.samples, transforms, draw))
 
     def held_out_batch(micro_batch: int) -> Batch:
         which = held_out_indices(micro_batch, job.micro_batch_size)
-        return _batch(captured.evaluate, held_out or (), which)
+        draw = Draw(seed=job.seed, step=0, samples=which)
+        return _batch(captured.evaluate, fields_of(held_out or (), for_evaluation(transforms), draw))
 
     batches = 0 if held_out is None else held_out_batches(len(held_out[0]), job.micro_batch_size)
     return LockstepJob(
@@ -134,10 +138,8 @@ def _sampler(prepared: PreparedJob, cancelled: Callable[[], bool]) -> Batches:
     return chosen
 
 
-def _batch(graph: Graph, samples: Sequence[Array], chosen: NDArray[np.int64]) -> Batch:
-    return {
-        value: torch.from_numpy(field[chosen]) for value, field in zip(graph.inputs(), samples, strict=True)
-    }
+def _batch(graph: Graph, items: Sequence[Array]) -> Batch:
+    return {value: torch.from_numpy(field) for value, field in zip(graph.inputs(), items, strict=True)}
 
 
 def _is_identical(prepared: PreparedJob, trained: Trained, own: LockstepRun) -> bool:

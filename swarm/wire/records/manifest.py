@@ -9,6 +9,7 @@ from swarm.wire.limits import MAX_MICRO_BATCHES, MAX_SAMPLES, MAX_STEPS
 from swarm.wire.messages.base import LongId, ShortId
 from swarm.wire.numbers import Fraction, Positive, Real, WallTime
 from swarm.wire.records.blobs import Blob, TensorBlob
+from swarm.wire.records.transforms import Transforms
 from swarm.wire.tensors import DType, Sizes
 from swarm.wire.text import Name
 
@@ -80,10 +81,14 @@ class Field(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
 
 class Dataset(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Samples: as many as each field has items. Fields are the graph's inputs in order."""
+    """Samples: as many as each field has items. Fields are the graph's inputs in order.
+
+    ``transforms`` are those of each field, where any has some.
+    """
 
     samples: Annotated[int, Meta(ge=1, le=MAX_SAMPLES)]
     fields: Annotated[tuple[Field, ...], Meta(min_length=1, max_length=64)]
+    transforms: Annotated[tuple[Transforms, ...], Meta(max_length=64)] = ()
 
 
 class Manifest(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):

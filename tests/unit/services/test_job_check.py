@@ -21,6 +21,7 @@ from swarm.wire.limits import MAX_BLOCK_BYTES, MAX_GRAPH_BYTES
 from swarm.wire.records.blobs import Blob, TensorBlob
 from swarm.wire.records.manifest import Dataset, Field, Manifest, Optimizer, Schedule
 from swarm.wire.records.plan import Plan, StagePlan
+from swarm.wire.records.transforms import RandomCrop
 
 NAME = "q" * 52
 BLOB = Blob(size=4, blocks=(NAME,))
@@ -142,6 +143,8 @@ def test_a_job_whose_parts_fit_passes() -> None:
             {"tensors": (replace(WEIGHT, name="w" * 996),), "optimizer": optimizer(ema=0.9), "state": ()},
             "leaves none for an average",
         ),
+        ({"dataset": replace(dataset(), transforms=((), ()))}, "transforms are not those of its fields"),
+        ({"dataset": replace(dataset(), transforms=((RandomCrop(padding=1),),))}, "it needs items of"),
         ({"frozen": ("v",)}, "v is frozen, and not in its state_dict"),
         ({"graph": Blob(size=4, blocks=())}, "4 bytes cannot be in 0 blocks"),
         ({"graph": Blob(size=1, blocks=(NAME, NAME))}, "1 bytes cannot be in 2 blocks"),
