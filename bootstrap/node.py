@@ -44,7 +44,7 @@ def bootstrap(options: BootstrapOptions) -> None:
 def _share_one_heap() -> None:
     """Let the few threads that hash and write take memory from one heap, where the C library is glibc.
 
-    Each would have its own, and keep what it had once: a fifth of what a link costs.
+    Each would have its own, and keep what it had once.
     """
     with contextlib.suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
