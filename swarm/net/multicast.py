@@ -126,7 +126,11 @@ class _Listening:
         is_news = state_change is not ServiceStateChange.Removed and name not in self._seen
         if is_news and name.startswith(self._prefix) and len(self._seen) <= MOST_NEIGHBOURS:
             self._seen.add(name)
-            self._tasks.create_task(self._look(name), name="look at a neighbour")
+            look = self._look(name)
+            try:
+                self._tasks.create_task(look, name="look at a neighbour")
+            except RuntimeError:  # this node is leaving meanwhile
+                look.close()
 
     async def _look(self, name: str) -> None:
         info = AsyncServiceInfo(SERVICE, name)

@@ -154,7 +154,7 @@ def _parameters(module: nn.Module, loss: Loss | None) -> dict[str, nn.Parameter]
 
 def _fields(module: nn.Module, items: Sequence[Array]) -> list[torch.Tensor]:
     device = next((tensor.device for tensor in module.parameters()), torch.device("cpu"))
-    return [torch.from_numpy(field).to(device) for field in items]
+    return [torch.from_numpy(field.copy()).to(device) for field in items]
 
 
 def _optimizer(chosen: Optimizer, named: Mapping[str, nn.Parameter]) -> torch.optim.Optimizer:

@@ -45,7 +45,7 @@ def test_from_create_to_export(shell: Shell, tmp_path: Path) -> None:
     peers = [shell.peer(f"peer{number}", invite, "7000") for number in (1, 2)]
 
     done = shell.json("train", str(tmp_path / "tiny.py"), "--invite", invite, "--steps", "10")
-    assert set(done) == {"job", "loss", "tokens_per_second", "seconds"}
+    assert set(done) == {"job", "loss", "validations", "tokens_per_second", "seconds"}
     assert len(done["loss"]) == 10
     assert done["loss"][-1] < done["loss"][0]
     job = done["job"]
