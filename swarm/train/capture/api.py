@@ -1,7 +1,9 @@
 """The one entry: a module, example inputs and a loss in, the OP-DAG and its tensors out."""
 
+import contextlib
 import operator
 from collections.abc import Mapping, Sequence, ValuesView
+from typing import Final
 
 import torch
 from msgspec import Struct
@@ -13,12 +15,15 @@ from swarm.graph.dag import Graph
 from swarm.train.capture.calling import Loss, Metric, misfit
 from swarm.train.capture.gradients import differentiable
 from swarm.train.capture.modes import Mode
-from swarm.train.capture.places import Place, Refusal
+from swarm.train.capture.places import HiddenDraw, Place, Refusal
 from swarm.train.capture.signature import input_name, live_nodes, reads_of, roots_of
 from swarm.train.capture.state import ModelState, model_state
 from swarm.train.capture.tracing import trace
 from swarm.train.capture.translation import Leaf, Translation
 from swarm.train.capture.wrapper import ModelWithLoss
+
+TRACES: Final = 3
+"""Traces that all have to see hidden draws before the module is blamed for them."""
 
 
 class Captured(Struct, frozen=True, kw_only=True):
@@ -64,10 +69,18 @@ def capture(
         state = model_state(wrapper)
         device = next((tensor.device for tensor in wrapper.parameters()), torch.device("cpu"))
         fields = tuple(field.detach().to(device) for field in given)
-        program = trace(wrapper, fields, mode)
+        program = _traced(wrapper, fields, mode)
         return _translated(program, state, fields, mode, measures=metric is not None)
     except Refusal as refusal:
         raise CaptureError(f"{refusal.place or Place()}: {refusal.sentence}") from refusal.__cause__
+
+
+def _traced(wrapper: ModelWithLoss, fields: tuple[torch.Tensor, ...], mode: Mode) -> ExportedProgram:
+    """The program. On other threads libraries of the network draw now and then; a module always does."""
+    for _ in range(TRACES - 1):
+        with contextlib.suppress(HiddenDraw):
+            return trace(wrapper, fields, mode)
+    return trace(wrapper, fields, mode)
 
 
 def _check_arguments(module: object, given: object, loss: object) -> None:

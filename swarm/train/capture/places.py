@@ -52,6 +52,10 @@ class Refusal(Exception):  # noqa: N818  it never leaves the package: ``capture`
         self.place = place
 
 
+class HiddenDraw(Refusal):
+    """Somebody drew from a generator of the whole process meanwhile: the module, or another thread."""
+
+
 def of_node(node: fx.Node) -> Place:
     """The place that export wrote on ``node``."""
     stack = node.meta.get("nn_module_stack") or {}

@@ -54,7 +54,8 @@ def trace(wrapper: ModelWithLoss, fields: tuple[torch.Tensor, ...], mode: Mode) 
             _keep_places(program.graph_module)
             program = program.run_decompositions(dict(_decompositions()))
     except Refusal as refusal:
-        raise Refusal(refusal.sentence, refusal.place or of_error(refusal, wrapper.model)) from None
+        kind = type(refusal)
+        raise kind(refusal.sentence, refusal.place or of_error(refusal, wrapper.model)) from None
     except Exception as error:
         place = of_error(error, wrapper.model)
         raise Refusal(_reason(error, place, fields[-1]), place) from error

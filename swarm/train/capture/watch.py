@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from swarm.train.capture.ctc import ctc_loss
-from swarm.train.capture.places import Place, Refusal
+from swarm.train.capture.places import HiddenDraw, Place, Refusal
 
 
 @contextlib.contextmanager
@@ -59,7 +59,7 @@ def no_hidden_draws() -> Iterator[None]:
     try:
         yield
         if random.getstate() != before or not _equal(np.random.get_state(legacy=False), numpy_before):
-            raise Refusal(
+            raise HiddenDraw(
                 "it draws from the random module of Python or numpy, and would get the same number at every "
                 "step; use torch.rand",
                 Place(),

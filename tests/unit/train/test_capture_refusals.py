@@ -2,6 +2,7 @@
 
 import inspect
 import random
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -443,3 +444,19 @@ def test_nothing_is_left_behind_by_a_refusal(capfd: pytest.CaptureFixture[str]) 
     assert not any(part.training for part in module.modules())
     assert not torch.overrides._is_torch_function_mode_enabled()
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_draw_that_another_thread_made_meanwhile_is_not_the_models() -> None:
+    class Beside(nn.Linear):
+        forwards = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            Beside.forwards += 1
+            if Beside.forwards == 1:  # as a library of the network does, once in a while
+                thread = threading.Thread(target=random.random)
+                thread.start()
+                thread.join()
+            return super().forward(x).sum()
+
+    assert capture(Beside(2, 1), (torch.ones(3, 2),)).graph.operators
+    assert Beside.forwards > 1
