@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from bootstrap.commandline import run_program, single_command
+from swarm.errors import LocalError
 
 _Options = TypeVar("_Options")
 
@@ -47,5 +48,5 @@ def _hand_over(target: int, options: object) -> None:
 
 def _as_path(kind: type, text: Any) -> Path:
     if kind is not Path:
-        raise NotImplementedError(f"an option that is a {kind.__name__}")
+        raise LocalError(f"an option that is a {kind.__name__} does not cross from one process to another")
     return Path(text)

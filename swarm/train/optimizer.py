@@ -80,8 +80,8 @@ class SGD:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Adam:
-    """Adam with weight decay in the gradient; each field means what it does in ``torch.optim.Adam``."""
+class _Moments:
+    """What Adam and AdamW have in common."""
 
     lr: float
     betas: tuple[float, float] = (0.9, 0.999)
@@ -99,22 +99,15 @@ class Adam:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdamW:
+class Adam(_Moments):
+    """Adam with weight decay in the gradient; each field means what it does in ``torch.optim.Adam``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdamW(_Moments):
     """Adam with decoupled weight decay; each field means what it does in ``torch.optim.AdamW``."""
 
-    lr: float
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
     weight_decay: float = 0.01
-    schedule: Schedule = field(default_factory=Constant)
-    clip_norm: float = 0.0
-    """Largest norm of all gradients together; 0 does not clip."""
-    groups: tuple[Group, ...] = ()
-    """Settings of their own for some parameters; the first group that fits a parameter counts."""
-
-    def __post_init__(self) -> None:
-        _check_common(self)
-        _check_moments(self.betas, self.eps)
 
 
 Optimizer = SGD | Adam | AdamW
@@ -214,7 +207,7 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
         group["lr"] = rate * group["lr_scale"]
 
 
-def _check_common(optimizer: Optimizer) -> None:
+def _check_common(optimizer: SGD | _Moments) -> None:
     check_number("lr", optimizer.lr)
     check_number("weight_decay", optimizer.weight_decay)
     check_number("clip_norm", optimizer.clip_norm)

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 import torch
 from blockbuster import blockbuster_ctx
-from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from swarm import clock as system
@@ -26,7 +25,6 @@ from swarm.compress.codec import Place
 from swarm.compress.ladder import plainly, put_together
 from swarm.errors import FailureError, MisuseError, RemoteRefusalError
 from swarm.identity.authority import Authority
-from swarm.identity.keys import PrivateKey
 from swarm.identity.membership import Identity
 from swarm.net.address import Address
 from swarm.net.driver import TURN_BYTES
@@ -37,6 +35,7 @@ from swarm.net.tls import MAX_UNREAD_BYTES, RECEIVE_BYTES
 from swarm.protocol.session_memory import MAPPED_BYTES
 from swarm.protocol.session_meters import HEARTBEAT_SECONDS
 from swarm.protocol.session_receiving import FIRST_BYTES
+from swarm.testing.certificates import without_key_identifier
 from swarm.testing.pools import Pools, Recorder
 from swarm.testing.sessions import widen
 from swarm.wire.limits import MAX_DATA_FRAME_BYTES, MIB
@@ -269,31 +268,12 @@ def test_a_certificate_made_by_a_clock_that_is_years_ahead(world: World, run: Ru
     assert sentence.startswith("refused this peer: the certificate is bad: check the clocks of both machines")
 
 
-def without_key_identifier(identity: Identity) -> bytes:
-    """The leaf of ``identity`` (PEM), signed anew without the identifier of its issuer's key."""
-    good = x509.load_der_x509_certificate(identity.leaf)
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(good.subject)
-        .issuer_name(good.issuer)
-        .public_key(good.public_key())
-        .serial_number(good.serial_number)
-        .not_valid_before(good.not_valid_before_utc)
-        .not_valid_after(good.not_valid_after_utc)
-    )
-    for extension in good.extensions:
-        if not isinstance(extension.value, x509.AuthorityKeyIdentifier):
-            builder = builder.add_extension(extension.value, extension.critical)
-    signer = PrivateKey.from_raw(identity.invite.delegate_key).for_certificates()
-    return builder.sign(signer, None).public_bytes(Encoding.PEM)
-
-
 def test_a_certificate_without_authority_key_identifier(world: World, tmp_path: Path, run: Run) -> None:
     identity = world.pools.identity()
     identity.save(tmp_path)
     files = identity.tls_files(tmp_path)
     delegate = files.chain.read_bytes().split(b"-----END CERTIFICATE-----\n", 1)[1]
-    files.chain.write_bytes(without_key_identifier(identity) + delegate)
+    files.chain.write_bytes(without_key_identifier(identity).public_bytes(Encoding.PEM) + delegate)
     code, sentence = refused(world, run, world.pool("bob", identity=identity, tls=files))
     assert code == "bad-certificate"
     assert sentence == (
@@ -301,7 +281,7 @@ def test_a_certificate_without_authority_key_identifier(world: World, tmp_path: 
         "join again with --invite and another --name"
     )
     # A program of ours calls nobody with it: it says what is wrong with its own certificate.
-    leaf = x509.load_pem_x509_certificate(without_key_identifier(identity)).public_bytes(Encoding.DER)
+    leaf = without_key_identifier(identity).public_bytes(Encoding.DER)
     with pytest.raises(MisuseError, match="lacks the extension authority key identifier"):
         Identity(key=identity.key, invite=identity.invite, leaf=leaf)
 

@@ -7,15 +7,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from swarm.clock import wall
 from swarm.identity.authority import Authority
 from swarm.identity.invite import Invite
-from swarm.identity.keys import PrivateKey
 from swarm.identity.membership import STATE_FILE, Identity
 from swarm.services.home import authority_folder
+from swarm.testing.certificates import without_key_identifier
 from swarm.testing.shell import LOOPBACK, Shell, read_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -123,21 +122,7 @@ def test_invites_of_other_swarms_dead_ones_and_broken_certificates(scene: Scene,
 def spoil(home: Path) -> None:
     """Give the peer in ``home`` a certificate without authority key identifier."""
     identity = Identity.load(home)
-    good = x509.load_der_x509_certificate(identity.leaf)
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(good.subject)
-        .issuer_name(good.issuer)
-        .public_key(good.public_key())
-        .serial_number(good.serial_number)
-        .not_valid_before(good.not_valid_before_utc)
-        .not_valid_after(good.not_valid_after_utc)
-    )
-    for extension in good.extensions:
-        if not isinstance(extension.value, x509.AuthorityKeyIdentifier):
-            builder = builder.add_extension(extension.value, extension.critical)
-    signer = PrivateKey.from_raw(identity.invite.delegate_key).for_certificates()
-    leaf = builder.sign(signer, None).public_bytes(Encoding.DER)
+    leaf = without_key_identifier(identity).public_bytes(Encoding.DER)
     state = json.loads((home / STATE_FILE).read_text())
     state["leaf"] = json.loads(msgspec.json.encode(leaf))
     (home / STATE_FILE).write_text(json.dumps(state))
