@@ -6,7 +6,7 @@ import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 
 from swarm.testing.netlab.forwarding import program_environment
 from swarm.testing.netlab.iperf import Iperf
+from swarm.testing.netlab.punctuality import Bounds, Machine
 from swarm.testing.netlab.running import RunningLab
 
 HERE = Path(__file__).parent
@@ -112,15 +113,25 @@ def iperf(request: pytest.FixtureRequest) -> Callable[..., Iperf]:
 
 
 @pytest.fixture
-def settled() -> Callable[[Callable[[], float], float, float], float]:
-    """Measures once, and where that is not within the tolerance, twice more: then the median counts.
+def machine() -> Iterator[Machine]:
+    """Says what may be asked of measurements while the test runs."""
+    napping = Machine()
+    napping.start()
+    yield napping
+    napping.close()
+
+
+@pytest.fixture
+def settled(machine: Machine) -> Callable[[Callable[[], float], Callable[[], Bounds]], float]:
+    """Measures once, and where that is out of bounds, twice more: then the median counts.
 
     Machines that run tests do other things, too.
     """
 
-    def measure(once: Callable[[], float], wanted: float, tolerance: float) -> float:
+    def measure(once: Callable[[], float], bounds: Callable[[], Bounds]) -> float:
+        machine.forget()
         found = [once()]
-        while len(found) < 3 and abs(found[0] - wanted) > tolerance:
+        while len(found) < 3 and found[0] not in bounds():
             found.append(once())
         return statistics.median(found)
 
@@ -128,13 +139,15 @@ def settled() -> Callable[[Callable[[], float], float, float], float]:
 
 
 @pytest.fixture
-def at_best() -> Callable[[Callable[[], None]], None]:
+def at_best(machine: Machine) -> Callable[[Callable[[], None]], None]:
     """Runs a scenario that measures many things at once; where they do not all hold, twice more at most."""
 
     def attempt(scenario: Callable[[], None]) -> None:
         for _ in range(2):
+            machine.forget()
             with contextlib.suppress(AssertionError):
                 return scenario()
+        machine.forget()
         return scenario()
 
     return attempt

@@ -9,6 +9,7 @@ import pytest
 from swarm.clock import wall
 from swarm.errors import FailureError, MisuseError
 from swarm.testing.netlab.plugin import StartLab
+from swarm.testing.netlab.punctuality import Machine
 
 THREE = """
 name = "three"
@@ -112,13 +113,15 @@ def test_names_that_are_not_there_are_told(netlab: StartLab) -> None:
         lab.set_rate("x", uplink=1.0)
 
 
-def test_rates_change_while_a_lab_runs(netlab: StartLab, iperf: Start, settled: Start) -> None:
+def test_rates_change_while_a_lab_runs(
+    netlab: StartLab, iperf: Start, settled: Start, machine: Machine
+) -> None:
     lab = netlab(THREE)
 
     def check(rate: float) -> None:
         assert lab.lab.rate("x1", "y1") == rate
-        found = settled(lambda: iperf(lab, "x1", "y1", seconds=3).rate(), rate, rate / 10)
-        assert found == pytest.approx(rate, rel=0.1)
+        found = settled(lambda: iperf(lab, "x1", "y1", seconds=3).rate(), lambda: machine.rate(rate))
+        assert found in machine.rate(rate)
 
     lab.set_rate("x", uplink=20e6)
     check(20e6)
