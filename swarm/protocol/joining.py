@@ -302,7 +302,7 @@ class JoiningMachine:
 
 
 def verdict_on(attempts: Sequence[Attempt], *, listened: bool) -> str:
-    """One line that says what every address answered, refusals first, and what to do."""
+    """One line that says what every address answered, refusals first and each once, and what to do."""
     if not attempts:
         nobody = " and no peer of the swarm answers in this network" if listened else ""
         return (
@@ -310,7 +310,7 @@ def verdict_on(attempts: Sequence[Attempt], *, listened: bool) -> str:
             "run swarm bootstrap with it, and use the invite that prints"
         )
     refused = [one for one in attempts if any(answer.code for answer in one.answers)]
-    told = refused + [one for one in attempts if one not in refused]
+    told = _by_code(refused) + [one for one in attempts if one not in refused]
     text = "; ".join(map(str, told[:SHOWN_ADDRESSES]))
     more = f"; and {len(told) - SHOWN_ADDRESSES} more addresses" if len(told) > SHOWN_ADDRESSES else ""
     if refused:
@@ -319,6 +319,12 @@ def verdict_on(attempts: Sequence[Attempt], *, listened: bool) -> str:
         f"no bootstrap node answers: {text}{more}: check this machine's network, start a bootstrap node "
         "there, or ask for an invite with other addresses"
     )
+
+
+def _by_code(refused: Sequence[Attempt]) -> list[Attempt]:
+    """The first that was refused for each reason."""
+    codes = [frozenset(answer.code for answer in one.answers) for one in refused]
+    return [one for place, one in enumerate(refused) if codes[place] not in codes[:place]]
 
 
 def _lasting_code(attempts: Sequence[Attempt]) -> str:

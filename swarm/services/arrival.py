@@ -8,7 +8,7 @@ from random import Random
 from typing import Final, Protocol
 
 from swarm.dht.discovery import Discovery
-from swarm.errors import FailureError, MisuseError
+from swarm.errors import FailureError, MisuseError, RemoteRefusalError, SwarmError
 from swarm.identity.rights import Right
 from swarm.ids import PeerId, SwarmId, short
 from swarm.log import get_log
@@ -152,11 +152,13 @@ class Arrival:
         if self._calling is not None:
             self._calling.found(addresses, "referral")
 
-    def _told(self, verdict: str) -> None:
-        """A bootstrap node may be the first, and is no worse for it."""
+    def _told(self, verdict: SwarmError) -> None:
+        """A bootstrap node may be the first, and is no worse for it. What ends the program is said by it."""
+        if isinstance(verdict, RemoteRefusalError) and not self._begun:
+            return
         if self._role == "bootstrap":
             _log.info("nobody else is here yet: others come by the invite that this node prints")
-            _log.debug("nobody else of the swarm is reached", verdict=verdict)
+            _log.debug("nobody else of the swarm is reached", verdict=str(verdict))
         elif self._role in _STAYING:
             self._context.story.tell("trouble", f"not in the swarm, and trying on: {verdict}")
 

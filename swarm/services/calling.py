@@ -64,7 +64,7 @@ class Calling:
         self._moved = asyncio.Event()
         self._changed = asyncio.Event()
         self._verdict: SwarmError | None = None
-        self.on_verdict: list[Callable[[str], None]] = []
+        self.on_verdict: list[Callable[[SwarmError], None]] = []
         """Hear of every verdict; there is another one after each time that all links were lost."""
 
     def statistics(self) -> JoiningStatistics:
@@ -105,9 +105,10 @@ class Calling:
                 case Call(address=address):
                     self._tasks.create_task(self._call(address), name="call to join")
                 case Conclude(sentence=sentence, code=code):
-                    self._verdict = RemoteRefusalError(code, sentence) if code else FailureError(sentence)
+                    verdict = RemoteRefusalError(code, sentence) if code else FailureError(sentence)
+                    self._verdict = verdict
                     for listener in self.on_verdict:
-                        listener(sentence)
+                        listener(verdict)
                 case _:
                     assert_never(action)
         self._moved.set()

@@ -191,6 +191,16 @@ def test_a_verdict_tells_of_three_addresses_and_how_many_more_there_are() -> Non
     assert "; and 5 more addresses: check" in text
 
 
+def test_a_verdict_tells_each_refusal_once() -> None:
+    node = Node()
+    codes = {"192.0.2.1:1": "revoked", "192.0.2.2:1": "revoked", "192.0.2.3:1": "busy", "192.0.2.4:1": ""}
+    node.find(*codes)
+    for address, code in codes.items():
+        node.answer(address, silence(address, code))
+    text = node.verdicts[0].sentence
+    assert [address for address in codes if address in text] == ["192.0.2.1:1", "192.0.2.3:1", "192.0.2.4:1"]
+
+
 @pytest.mark.parametrize(
     ("source", "code", "final"),
     [
