@@ -13,7 +13,7 @@ from bootstrap.running import run
 from swarm.clock import wall
 from swarm.identity.invite import read_invite
 from swarm.identity.membership import STATE_FILE, Identity
-from swarm.identity.opening import open_identity
+from swarm.identity.opening import nobody_joined, open_identity
 from swarm.log import configure
 from swarm.net.address import Address
 from swarm.services.home import Home, HomeLock
@@ -116,10 +116,13 @@ async def host_node(
     """
     home = options.node_home
     newcomer = not (home.folder / STATE_FILE).exists()
+    invite = None if options.invite is None else read_invite(options.invite)
+    if newcomer and invite is None:
+        raise nobody_joined(home.folder)
     with home.lock() as lock:
         async with contextlib.AsyncExitStack() as stack:
             try:
-                identity = enter_swarm(home, options.invite)
+                identity = open_identity(home.folder, invite=invite, now=wall())
                 adopt_revocations(home.base, home.folder, identity)
                 node = make(home, identity)
                 server = await _serve_status(stack, home, lock, node, status)
@@ -151,12 +154,3 @@ async def _serve_status(
     if not access.loopback:
         say(f"the status page needs the token in {home.folder / 'status-token'}")
     return server
-
-
-def enter_swarm(home: Home, source: str | None) -> Identity:
-    """This home's place in its swarm, by the invite that ``source`` names or the one it joined by.
-
-    Raises MisuseError for a bad invite, one of another swarm, or none at all.
-    """
-    invite = None if source is None else read_invite(source)
-    return open_identity(home.folder, invite=invite, now=wall())

@@ -89,8 +89,9 @@ def _complete(letters: str) -> bytes:
     body = _bits(letters[:wanted])
     packed = body[LENGTH_BYTES + CHECKSUM_BYTES :]
     if len(letters) < wanted:
+        there, all_of_them = (len(PREFIX + VERSION) + count for count in (len(letters), wanted))
         raise MisuseError(
-            f"the invite is cut off or mistyped: it has {len(letters)} of {wanted} characters: copy all of it"
+            f"the invite is cut off or mistyped: it has {there} of {all_of_them} characters: copy all of it"
         )
     if base32(body) != letters[:wanted] or body[LENGTH_BYTES:][:CHECKSUM_BYTES] != _checksum(packed):
         raise MisuseError("the invite is mistyped (its checksum does not match): copy it again")

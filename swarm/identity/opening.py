@@ -26,13 +26,18 @@ def open_identity(folder: Path, *, invite: Invite | None, now: float) -> Identit
     elif invite is not None:
         identity = Identity.join(invite, key=_key(folder), now=now)
     else:
-        raise MisuseError(f"there is no peer in {folder} yet: give --invite to join a swarm")
+        raise nobody_joined(folder)
     identity = identity.renewed(now=now)
     if not identity.admission and identity.member.may(Right.ADMIT):
         identity = identity.with_admission(admit(identity, identity.member, now=now))
     if identity != before:
         identity.save(folder)
     return identity
+
+
+def nobody_joined(folder: Path) -> MisuseError:
+    """What to do where the home ``folder`` is in no swarm yet."""
+    return MisuseError(f"there is no peer in {folder} yet: give --invite to join a swarm")
 
 
 def _key(folder: Path) -> PrivateKey:

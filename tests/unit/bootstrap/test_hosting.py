@@ -11,7 +11,7 @@ from typing import Self
 
 import pytest
 
-from bootstrap.hosting import Hosted, enter_swarm, run_node
+from bootstrap.hosting import Hosted, run_node
 from bootstrap.options import NodeOptions, ServingOptions
 from swarm.clock import wall
 from swarm.errors import FailureError, MisuseError
@@ -21,6 +21,7 @@ from swarm.identity.membership import Identity
 from swarm.identity.rights import ALL_RIGHTS
 from swarm.net.address import Address
 from swarm.services.home import Home
+from swarm.testing.homes import enter_swarm
 from swarm.testing.status import SampleSource
 
 
@@ -125,6 +126,16 @@ def test_a_hosted_node_can_be_found_and_asked_while_it_runs(tmp_path: Path, auth
     assert run_node(options(tmp_path, authority), make, body) == "lab"
     assert made[0].notes == ["joined", "left"]
     assert home.running() is None
+
+
+@pytest.mark.parametrize("source", [None, "swarm1abc", "nonsense"])
+def test_a_command_that_is_misused_makes_no_home(tmp_path: Path, source: str | None) -> None:
+    async def body(_: Hosted[StillNode]) -> None:
+        raise AssertionError("it never joined")
+
+    with pytest.raises(MisuseError):
+        run_node(ServingOptions(home=tmp_path, invite=source), lambda _, own: StillNode(own), body)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_node_that_cannot_join_leaves_the_home_free(tmp_path: Path, authority: Authority) -> None:

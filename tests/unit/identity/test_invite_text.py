@@ -80,8 +80,7 @@ def test_cut_off_in_the_length_itself_guesses_no_number(text: str, length: int) 
 
 
 def test_cut_off_invite_is_told_how_much_there_should_be(text: str) -> None:
-    total = len(text) - len("swarm1")
-    with pytest.raises(MisuseError, match=f"has {total - 1} of {total} characters"):
+    with pytest.raises(MisuseError, match=f"has {len(text) - 1} of {len(text)} characters"):
         read_text(text[:-1])
 
 

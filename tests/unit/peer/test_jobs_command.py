@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from bootstrap.commandline import run_program
-from bootstrap.hosting import enter_swarm
 from peer.main import app
 from swarm.clock import wall
 from swarm.identity.authority import Authority
 from swarm.identity.rights import ALL_RIGHTS
 from swarm.services.home import Home
+from swarm.testing.homes import enter_swarm
 from swarm.testing.status import JOB, SampleSource
 
 StatusNode = Callable[..., AbstractContextManager[str]]

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from bootstrap.commandline import run_program
-from bootstrap.hosting import enter_swarm
 from peer.main import app
 from swarm.services.home import Home
 from swarm.services.members import Met, save_members
+from swarm.testing.homes import enter_swarm
 from swarm.testing.status import FIRST, SECOND, SampleSource
 
 StatusNode = Callable[..., AbstractContextManager[str]]

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from bootstrap.commandline import run_program
-from bootstrap.hosting import enter_swarm
 from peer.commands.peer import _gift
 from peer.config import PeerOptions
 from peer.main import app
 from swarm.clock import wall
 from swarm.identity.authority import Authority
 from swarm.services.home import Home
+from swarm.testing.homes import enter_swarm
 from swarm.train.device import find_device, memory_of
 
 LEAST = 2**20

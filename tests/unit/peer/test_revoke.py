@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from bootstrap.commandline import run_program
-from bootstrap.hosting import enter_swarm
 from peer.main import app
 from swarm.identity.authority import Authority
 from swarm.services.home import Home, authority_folder
 from swarm.services.members import Met, save_members
+from swarm.testing.homes import enter_swarm
 from swarm.testing.status import FIRST, SampleSource
 
 StatusNode = Callable[..., AbstractContextManager[str]]
