@@ -1,6 +1,6 @@
 """Sizes of encoded tensors, before there is a tensor (decision D8).
 
-Counted per element of float32 in the forward direction, the longer one: a top-k gradient needs no positions.
+Counted per element of float32. Of top-k a gradient is shorter than its activation: it needs no positions.
 Positions take their entropy H(p) / p bits an entry and 3% more, as ``benchmarks/codec.py`` measures; what
 quantised codecs save by entropy coding depends on the tensor and is left out, so that a prediction is never
 too low by much.
@@ -24,8 +24,8 @@ _MOST: Final = 0.9
 """Shares from here to 1 take more bits for positions than they save in values."""
 
 
-def bits_per_element(spec: CodecSpec) -> float:
-    """Bits of an element of float32 in ``spec``, about."""
+def bits_per_element(spec: CodecSpec, *, backward: bool = False) -> float:
+    """Bits of an element of float32 in ``spec``, about; of its gradient where ``backward``."""
     match spec.codec:
         case "fp32":
             return DENSE_BITS
@@ -33,6 +33,8 @@ def bits_per_element(spec: CodecSpec) -> float:
             return 16.0
         case "bf16z":
             return 8.0 + _HIGH_BYTE_BITS
+        case "topk" if backward:
+            return spec.kept / MILLION * _value_bits(spec.bits)
         case "topk":
             return topk_bits(spec.kept / MILLION, spec.bits)
         case name:

@@ -26,8 +26,9 @@ def explain(
     found: Partition,
     offers: Sequence[PeerOffer],
     codecs: Sequence[CodecSpec],
+    why: Sequence[str],
 ) -> tuple[str, ...]:
-    """A line on the whole, one for each stage, and one on the peers that are not used."""
+    """A line on the whole, one for each stage, ``why`` on codecs, and one on the peers that are not used."""
     costs, total = graph_costs(graph), len(found.segments)
     slowest = max(range(total), key=lambda index: found.segments[index].seconds)
     pace = f"a micro-batch takes {format_seconds(found.interval)} at the slowest, stage {slowest + 1}"
@@ -39,6 +40,7 @@ def explain(
             f"{_memory(segment, offers[segment.peer])}, {share:.0%} of the compute; {_traffic(graph, stage)}"
             f"{_encoded(codecs[index])}{_recomputed(segment)}"
         )
+    lines += why
     used = {segment.peer for segment in found.segments}
     spare = [offer for index, offer in enumerate(offers) if index not in used]
     if spare:

@@ -20,6 +20,11 @@ class NetworkModel:
     rates: Mapping[tuple[PeerId, PeerId], float] = field(default_factory=dict)
     default: float | None = None
 
+    def rate(self, sender: PeerId, receiver: PeerId) -> float | None:
+        """Bytes a second from one peer to another, or None where nothing is known of it."""
+        found = self.rates.get((sender, receiver), 0.0)
+        return found if found > 0 else self.default
+
     def seconds_per_byte(self, peers: Sequence[PeerId]) -> NDArray[np.float64] | None:
         """Seconds for a byte from each of ``peers`` (rows) to each other, or None where nothing is known.
 

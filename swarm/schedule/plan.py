@@ -8,17 +8,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swarm.graph.cut import cut, sent_bytes
+from swarm.graph.dag import Graph
 from swarm.graph.evaluation import evaluation_stages
 from swarm.graph.stage import Stage
-from swarm.ids import JobId
+from swarm.ids import JobId, PeerId
 from swarm.schedule.capacity import capacity_error, is_hopeless
 from swarm.schedule.chain import Chain
+from swarm.schedule.deadline import Deadline, choose
 from swarm.schedule.explanation import explain
+from swarm.schedule.hiding import what_hides
 from swarm.schedule.network import UNKNOWN, NetworkModel
 from swarm.schedule.orders import fitting_order, likely_orders
 from swarm.schedule.partition import SLACK, Partition, partition
 from swarm.schedule.policies import BoundaryTimes, choose_codecs
+from swarm.schedule.quality import admitted, ladder
 from swarm.schedule.table import StageTable, stage_table
+from swarm.schedule.transfers import resources_of, slowest_compute
 from swarm.schedule.workload import PeerOffer, Workload
 from swarm.wire.codecs import CodecSpec
 from swarm.wire.records.plan import Plan, StagePlan
@@ -52,7 +57,8 @@ def make_plan(
     stages = cut(workload.graph, bounds)
     evaluations = evaluation_stages(workload.graph, stages, workload.evaluation)
     holders = [chain[segment.peer].peer for segment in found.segments]
-    codecs = _codecs(workload, stages, network.seconds_per_byte(holders))
+    seconds = [segment.seconds for segment in found.segments]
+    codecs, why = _codecs(workload, stages, holders, seconds, network)
     return Plan(
         format=1,
         job=job,
@@ -73,21 +79,42 @@ def make_plan(
             )
             for segment, evaluation, codec in zip(found.segments, evaluations, codecs, strict=True)
         ),
-        explanation=explain(workload.graph, stages, found, chain, codecs),
+        explanation=explain(workload.graph, stages, found, chain, codecs, why),
     )
 
 
 def _codecs(
-    workload: Workload, stages: Sequence[Stage], seconds_per_byte: NDArray[np.float64] | None
-) -> tuple[CodecSpec, ...]:
-    """The codec of what each stage sends forward. Where no rate is known, bytes stand for seconds."""
-    graph = workload.graph
+    workload: Workload,
+    stages: Sequence[Stage],
+    holders: Sequence[PeerId],
+    seconds: Sequence[float],
+    network: NetworkModel,
+) -> tuple[tuple[CodecSpec, ...], tuple[str, ...]]:
+    """The codec of what each stage sends forward, and what there is to say about that."""
+    quality = workload.policy.quality
+    if quality is None:
+        times = _times(workload.graph, stages, network.seconds_per_byte(holders))
+        return choose_codecs(workload.policy, BoundaryTimes(seconds=times)), ()
+    deadline = Deadline(
+        boundaries=len(stages),
+        resources=resources_of(workload.graph, stages, holders, network),
+        compute=slowest_compute(holders, seconds),
+    )
+    rungs = ladder()
+    choice = choose(deadline, admitted(rungs, quality))
+    return choice.codecs, what_hides(deadline, choice, quality, rungs)
+
+
+def _times(
+    graph: Graph, stages: Sequence[Stage], seconds_per_byte: NDArray[np.float64] | None
+) -> list[float]:
+    """Of each boundary's tensors, dense. Where no rate is known, bytes stand for seconds."""
     seconds = []
     for stage in stages:
         hops = [(int(edge.stage), sent_bytes(graph.values[edge.value].spec)) for edge in stage.outgoing]
         rates = {to: 1.0 if seconds_per_byte is None else seconds_per_byte[stage.index, to] for to, _ in hops}
         seconds.append(sum(size * float(rates[to]) for to, size in hops))
-    return choose_codecs(workload.policy, BoundaryTimes(seconds=seconds))
+    return seconds
 
 
 def _place(workload: Workload, offers: Sequence[PeerOffer], network: NetworkModel) -> Placed:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
 
+from swarm.errors import LocalError
 from swarm.schedule.codec_model import DENSE_BITS, topk_within
 from swarm.wire.codecs import CodecSpec, Policy
 from swarm.wire.coding import ValueBits
@@ -30,7 +31,7 @@ def choose_codecs(policy: Policy, boundaries: BoundaryTimes) -> tuple[CodecSpec,
 
     ``adatopk`` is the rule of FusionLLM (arXiv 2410.12707, section on AdaTopK) for encoded bytes: with target
     time ``t* = max(seconds) / ratio``, at least ``floor``, a boundary within t* goes dense, and every other
-    keeps the largest share whose encoded size meets t*.
+    keeps the largest share whose encoded size meets t*. ``deadline`` is in ``swarm.schedule.deadline``.
     """
     match policy.kind:
         case "fixed":
@@ -40,6 +41,8 @@ def choose_codecs(policy: Policy, boundaries: BoundaryTimes) -> tuple[CodecSpec,
         case "adatopk":
             target = max(max(boundaries.seconds, default=0.0) / policy.ratio, boundaries.floor)
             return tuple(_shrunk(seconds / target if target > 0 else 1.0) for seconds in boundaries.seconds)
+        case "lossless" | "faithful" | "tolerant" | "any":
+            raise LocalError("a deadline is chosen by resources, not by boundaries alone")
         case _:
             assert_never(policy.kind)
 

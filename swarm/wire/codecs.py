@@ -14,7 +14,12 @@ MAX_RATIO: Final = 10_000
 """The most that a policy may ask a link's bytes to shrink; no codec gets near it."""
 
 _TOPK: Final = re.compile(r"topk:(\d{1,3}(?:\.\d{1,4})?)%(?::(4|8|16))?")
+_DEADLINE: Final = re.compile(r"deadline(?::(lossless|faithful|tolerant|any))?")
 _RATED: Final = re.compile(r"(uniform|adatopk):(\d{1,5}(?:\.\d{1,3})?)")
+
+
+Quality = Literal["lossless", "faithful", "tolerant", "any"]
+"""How much a codec may cost that ``deadline`` chooses: see ``swarm.schedule.quality``."""
 
 
 class CodecSpec(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -42,14 +47,22 @@ class Policy(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
     ``fixed``: ``codec`` everywhere. ``uniform``: top-k that shrinks each boundary ``ratio`` times.
     ``adatopk``: top-k on the boundaries that would take longest, so that none takes longer than the slowest
-    now takes, divided by ``ratio``; the others go as they are.
+    now takes, divided by ``ratio``; the others go as they are. A quality: ``deadline`` with this floor, the
+    least distortion for which communication hides behind computation.
     """
 
-    kind: Literal["fixed", "uniform", "adatopk"] = "fixed"
+    kind: Literal["fixed", "uniform", "adatopk"] | Quality = "fixed"
     codec: CodecSpec = CodecSpec()
     ratio: Annotated[float, Meta(ge=1, le=MAX_RATIO)] = 1.0
 
+    @property
+    def quality(self) -> Quality | None:
+        """The floor of ``deadline``; None for any other policy."""
+        return None if self.kind in {"fixed", "uniform", "adatopk"} else self.kind  # type: ignore[return-value]
+
     def __str__(self) -> str:
+        if self.quality is not None:
+            return f"deadline:{self.quality}"
         if self.kind != "fixed":
             return f"{self.kind}:{self.ratio:g}"
         return "none" if self.codec == CodecSpec() else str(self.codec)
@@ -74,6 +87,9 @@ def parse_policy(text: str) -> Policy:
     """The policy that ``text`` names. Raises MisuseError for any other text."""
     if text == "none":
         return NO_COMPRESSION
+    deadline = _DEADLINE.fullmatch(text)
+    if deadline is not None:
+        return Policy(deadline[1] or "faithful")  # type: ignore[arg-type]
     rated = _RATED.fullmatch(text)
     if rated is not None and 1 <= float(rated[2]) <= MAX_RATIO:
         return Policy(rated[1], CodecSpec(), float(rated[2]))  # type: ignore[arg-type]
@@ -81,7 +97,8 @@ def parse_policy(text: str) -> Policy:
     if codec is None:
         names = ", ".join(name for name in get_args(CodecName) if name != "topk")
         raise MisuseError(
-            f"there is no policy {text!r}: take none, uniform:R or adatopk:R with a ratio R from 1 to "
-            f"{MAX_RATIO}, or one codec: {names}, topk:PERCENT% or topk:PERCENT%:BITS with 4, 8 or 16 bits"
+            f"there is no policy {text!r}: take none, deadline or deadline:QUALITY with one of "
+            f"{', '.join(get_args(Quality))}, uniform:R or adatopk:R with a ratio R from 1 to {MAX_RATIO}, "
+            f"or one codec: {names}, topk:PERCENT% or topk:PERCENT%:BITS with 4, 8 or 16 bits"
         )
     return Policy("fixed", codec)

@@ -11,7 +11,9 @@ from benchmarks.at_rest import BootstrapBenchmarkOptions, table_of
 from benchmarks.at_rest import measure as measure_bootstrap
 from benchmarks.codec import CodecOptions
 from benchmarks.codec import measure as measure_codecs
-from benchmarks.convergence import OWN_MASKS, ConvergenceOptions, shown
+from benchmarks.codecs.published import pairs_of, published_module, shown_table
+from benchmarks.codecs.training import OWN_MASKS, Run
+from benchmarks.convergence import ConvergenceOptions
 from benchmarks.convergence import measure as measure_convergence
 from benchmarks.dhts.contest import Outcome
 from benchmarks.discovery import DiscoveryOptions, percentile
@@ -140,12 +142,37 @@ def test_a_benchmark_runs_as_a_program(program: Path) -> None:
 
 
 @pytest.mark.timeout(400)
-def test_codecs_are_compared_by_what_training_comes_to() -> None:
-    policies = ("none", "int4", "topk:10%:8", OWN_MASKS)
-    lines = list(measure_convergence(ConvergenceOptions(seeds=1, steps=2, model="resnet"), policies))
-    runs = {line.policy: line.runs[0] for line in lines}
+def test_codecs_are_compared_by_what_training_comes_to(tmp_path: Path) -> None:
+    policies = ("none", "int4", "topk:10%:8", OWN_MASKS, "deadline:any")
+    options = ConvergenceOptions(seeds=1, share=0.02, model="resnet", runs=str(tmp_path / "runs.jsonl"))
+    runs = {run.policy: run for run in measure_convergence(options, policies)}
+    assert {run.steps for run in runs.values()} == {2}
     assert runs["none"].held_out == runs["none"].held_out_plain
     assert runs["int4"].held_out != runs["int4"].held_out_plain
     assert runs["int4"].sent < runs["none"].sent / 6
     assert runs["topk:10%:8"].sent < runs[OWN_MASKS].sent < runs["topk:10%:8"].sent * 1.5
-    assert len(shown(lines).splitlines()) == 2 + len(lines)
+    assert list(measure_convergence(options, policies)) == list(runs.values())
+    assert len(shown_table(list(runs.values())).splitlines()) == 2 + len(runs)
+
+
+def test_the_published_table_has_the_pairs_of_each_codec_that_ran_on_its_own() -> None:
+    made = [
+        Run(
+            model="gpt",
+            policy=policy,
+            seed=seed,
+            steps=1,
+            codecs=("int6",),
+            trained=1.0,
+            held_out=loss,
+            held_out_plain=loss,
+            sent=1,
+        )
+        for policy, losses in {"none": (2.0, 4.0), "int6": (2.01, 4.0), OWN_MASKS: (9.0, 9.0)}.items()
+        for seed, loss in enumerate(losses)
+    ]
+    assert pairs_of(made)["int6"] == {"gpt": (pytest.approx(0.005), 0.0)}
+    found: dict[str, object] = {}
+    exec(published_module(made), found)  # noqa: S102 - its own output
+    assert found["PUBLISHED"] == {"int6": {"gpt": (0.005, 0.0)}}
+    assert "+0.25% ± 0.25%" in shown_table(made)

@@ -56,6 +56,7 @@ SAMPLES: dict[str, Manifest | Plan] = {
     "manifest, groups and frozen": GROUPED,
     "manifest, weights for one peer": replace(FIRST, export_to=("e" * 32,)),
     "manifest, compressed": COMPRESSED,
+    "manifest, deadline": replace(FIRST, policy=Policy("tolerant")),
     "manifest, validating": replace(FIRST, validate_every=50, validate_batches=2),
     "manifest, bf16": replace(FIRST, precision="bf16"),
     "manifest, transforms": replace(

@@ -1,5 +1,6 @@
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import msgspec
@@ -17,6 +18,7 @@ from swarm.schedule.network import NetworkModel
 from swarm.schedule.plan import MAX_PEERS, make_plan
 from swarm.schedule.table import stage_table
 from swarm.schedule.workload import PeerOffer, Workload
+from swarm.wire.codecs import parse_policy
 from swarm.wire.records.manifest import Optimizer
 from swarm.wire.records.plan import Plan
 
@@ -225,6 +227,18 @@ def test_slow_pairs_are_avoided_where_rates_are_known(sketch, sgd: Optimizer):
     held = [stage.holder for stage in plan.stages]
     assert len(held) >= 2
     assert all({x, y} != {names[0], names[1]} for x, y in pairwise(held))
+
+
+def test_a_deadline_compresses_nothing_where_no_rate_is_known_or_all_rates_are_high(sketch, sgd: Optimizer):
+    work = replace(workload(layers(sketch, 6), sgd), policy=parse_policy("deadline:any"))
+    peers = [offer(name, memory_for_peers(work, 2), flops=1e6) for name in "ab"]
+    fast = {(a.peer, b.peer): 1e9 for a in peers for b in peers if a is not b}
+    unmeasured = make_plan(JOB, work, peers)
+    measured = make_plan(JOB, work, peers, network=NetworkModel(rates=fast))
+    for plan, sentence in ((unmeasured, "no rate between these"), (measured, "communication hides")):
+        assert len(plan.stages) == 2
+        assert {str(stage.codec) for stage in plan.stages} == {"fp32"}
+        assert sum(sentence in line for line in plan.explanation) == 1
 
 
 def test_more_peers_than_a_plan_considers_are_cut_to_those_with_most_memory(sketch, sgd: Optimizer):
