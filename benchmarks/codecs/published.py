@@ -1,70 +1,63 @@
 """The table of what codecs cost, from runs in pairs: for people, and as the data that floors come from."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from benchmarks.codecs.training import Run
-from swarm.schedule.quality import shown
 from swarm.wire.codecs import CodecSpec, parse_codec
 
 NONE: Final = "none"
 TABLE: Final = Path(__file__).parents[2] / "swarm" / "schedule" / "published.py"
 """What ``swarm.schedule.quality`` reads."""
 
-Pairs = Mapping[str, Mapping[str, tuple[float, ...]]]
-
 
 def pairs_of(runs: Sequence[Run]) -> dict[str, dict[str, tuple[float, ...]]]:
-    """By policy and model, for each seed: the held-out loss by the one without a codec, less 1."""
-    plain = {(run.model, run.seed): run.held_out for run in runs if run.policy == NONE}
+    """By policy and model, for each seed: the held-out loss by the one without a codec, less 1.
+
+    Where runs of a policy have different lengths, those of the longest.
+    """
+    plain = {(run.model, run.steps, run.seed): run.held_out for run in runs if run.policy == NONE}
+    paired = [run for run in runs if (run.model, run.steps, run.seed) in plain]
+    longest = {(run.policy, run.model): 0 for run in paired}
+    for run in paired:
+        longest[run.policy, run.model] = max(longest[run.policy, run.model], run.steps)
     found: dict[str, dict[str, tuple[float, ...]]] = {}
-    for run in sorted(runs, key=lambda run: run.seed):
-        beside = plain.get((run.model, run.seed))
-        if beside is not None:
+    for run in sorted(paired, key=lambda run: run.seed):
+        if run.steps == longest[run.policy, run.model]:
             models = found.setdefault(run.policy, {})
-            models[run.model] = (*models.get(run.model, ()), run.held_out / beside - 1)
-    return found
+            excess = run.held_out / plain[run.model, run.steps, run.seed] - 1
+            models[run.model] = (*models.get(run.model, ()), excess)
+    return {policy: found[policy] for policy in dict.fromkeys(run.policy for run in paired)}
 
 
 def shown_table(runs: Sequence[Run]) -> str:
-    """The table in Markdown, a line for each model and policy, in the order of the runs."""
-    heads = (
-        "model",
-        "policy",
-        "held out",
-        "spread",
-        "more than none",
-        "shown",
-        "without the codec",
-        "trained",
-    )
-    rows = [_row((*heads, "bytes")), _row(["---"] * (len(heads) + 1))]
-    pairs = pairs_of(runs)
-    for model, policy in dict.fromkeys((run.model, run.policy) for run in runs):
-        mine = [run for run in runs if (run.model, run.policy) == (model, policy)]
+    """The table in Markdown: a line for each model, length and policy, in the order of the runs."""
+    heads = ("model", "steps", "policy", "held out", "spread", "beside none", "without the codec", "bytes")
+    rows = [_row(heads), _row(["---"] * len(heads))]
+    for model, steps, policy in dict.fromkeys((run.model, run.steps, run.policy) for run in runs):
+        alike = [run for run in runs if (run.model, run.steps) == (model, steps)]
+        mine = [run for run in alike if run.policy == policy]
         losses = [run.held_out for run in mine]
-        excess = pairs.get(policy, {}).get(model, ())
-        sent = statistics.fmean(run.sent for run in mine)
-        dense = [run.sent for run in runs if (run.model, run.policy) == (model, NONE)]
-        share = f", {sent / statistics.fmean(dense):.1%}" if dense else ""
-        rows.append(
-            _row(
-                (
-                    model,
-                    policy + _codecs(mine[0]),
-                    f"{statistics.fmean(losses):.4f}",
-                    f"{max(losses) - min(losses):.4f}",
-                    f"{statistics.fmean(excess):+.2%} ± {_error(excess):.2%}" if excess else "",
-                    f"{shown([excess]):.2%}" if excess else "",
-                    f"{statistics.fmean(run.held_out_plain for run in mine):.4f}",
-                    f"{statistics.fmean(run.trained for run in mine):.4f}",
-                    f"{sent / 1e6:,.1f} MB{share}",
-                )
-            )
+        excess = pairs_of([run for run in alike if run.policy in {policy, NONE}]).get(policy, {}).get(model)
+        sent, dense = _mean_sent(mine), _mean_sent([run for run in alike if run.policy == NONE])
+        cells = (
+            model,
+            str(steps),
+            policy + _codecs(mine[0]),
+            f"{statistics.fmean(losses):.4f}",
+            f"{max(losses) - min(losses):.4f}",
+            f"{statistics.fmean(excess):+.2%} ± {_error(excess):.2%}" if excess else "",
+            f"{statistics.fmean(run.held_out_plain for run in mine):.4f}",
+            f"{sent / 1e6:,.1f} MB" + (f", {sent / dense:.1%}" if dense else ""),
         )
+        rows.append(_row(cells))
     return "\n".join(rows)
+
+
+def _mean_sent(runs: Sequence[Run]) -> float:
+    return statistics.fmean(run.sent for run in runs) if runs else 0.0
 
 
 def published_module(runs: Sequence[Run]) -> str:

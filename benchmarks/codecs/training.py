@@ -158,6 +158,6 @@ def _with_deadline(plan: Plan, graph: Graph, quality: Quality) -> Plan:
         rates[sender, receiver] = rates[receiver, sender] = dense / (times * compute)
     resources = resources_of(graph, stages, holders, NetworkModel(rates=rates))
     deadline = Deadline(boundaries=len(stages), resources=resources, compute=compute)
-    codecs = choose(deadline, admitted(ladder(), quality)).codecs
-    chosen = tuple(replace(stage, codec=codec) for stage, codec in zip(plan.stages, codecs, strict=True))
-    return replace(plan, stages=chosen)
+    chosen = choose(deadline, admitted(ladder(), quality))
+    pairs = zip(plan.stages, chosen, strict=True)
+    return replace(plan, stages=tuple(replace(stage, codec=rung.codec) for stage, rung in pairs))

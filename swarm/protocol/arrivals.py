@@ -23,7 +23,16 @@ from swarm.protocol.pipeline_events import (
     StageRole,
     TensorArrived,
 )
-from swarm.wire.messages.pipeline import BoundaryTensor, Fence, Phase, SharedTensor, StageReport, StepRecord
+from swarm.wire.codecs import may_choose
+from swarm.wire.messages.pipeline import (
+    BoundaryTensor,
+    Fence,
+    Phase,
+    SharedTensor,
+    StageReport,
+    StepRecord,
+    TunedRecord,
+)
 
 Arrival = TensorArrived | SharedArrived | ReportArrived | RecordArrived
 Direction = Literal["forward", "backward"]
@@ -200,6 +209,16 @@ class Arrivals:
         _demand(record.outcome in {good, "failed"}, f"no {kept.phase} pass is {record.outcome}")
         sound = record.outcome == "failed" or math.isfinite(record.loss + record.norm)
         _demand(sound, "a step that went well has a loss and a norm")
+        if isinstance(record, TunedRecord):
+            self._check_codecs(record, kept)
+
+    def _check_codecs(self, record: TunedRecord, kept: Pass) -> None:
+        quality, count = self.role.quality, len(self.role.incarnations)
+        _demand(quality is not None, "the codecs of this job are those of its plan")
+        _demand(kept.phase == "train", "an evaluation changes no codec")
+        _demand(len(record.codecs) == len(record.later) == count, f"not one codec for each of {count} stages")
+        good = all(may_choose(quality, codec) for codec in record.later)
+        _demand(good, f"a codec is none of quality {quality}")
 
     def _is_current(self, fence: Fence) -> bool:
         role = self.role

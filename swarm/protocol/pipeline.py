@@ -51,6 +51,7 @@ from swarm.protocol.pipeline_events import (
     Updated,
 )
 from swarm.protocol.settlement import settle
+from swarm.wire.messages.pipeline import TunedRecord
 
 State = Literal["idle", "working", "measuring", "reported", "updating", "adopting", "finished"]
 
@@ -263,9 +264,11 @@ class PipelineMachine:
             if len(current.reports) < len(self.role.incarnations):
                 return None
             clip_norm, metrics = self.role.clip_norm, current.metrics
-            settlement = settle(current.reports, clip_norm=clip_norm, metrics=metrics)
-            current.reports.clear()
-            return [SendRecord(phase=current.phase, step=current.step, settlement=settlement)]
+            reports, current.reports = current.reports, {}
+            settlement = settle(reports, clip_norm=clip_norm, metrics=metrics)
+            return [
+                SendRecord(phase=current.phase, step=current.step, settlement=settlement, reports=reports)
+            ]
         match current.record.outcome:
             case "failed":
                 self._state = "finished"
@@ -275,7 +278,8 @@ class PipelineMachine:
             case "applied":
                 self._state = "updating"
                 self._busy = True
-                return [Update(step=current.step, clip=current.record.clip)]
+                later = current.record.later if isinstance(current.record, TunedRecord) else ()
+                return [Update(step=current.step, clip=current.record.clip, later=later)]
 
     def _next_adoption(self) -> list[Action] | None:
         current = self.arrivals.current

@@ -9,6 +9,7 @@ from swarm.graph.stage import Edge, SharedParameter
 from swarm.ids import Incarnation, JobId, OperatorIndex, StageIndex, Step, ValueId
 from swarm.protocol.passes import Passes, PassName
 from swarm.protocol.settlement import Settlement
+from swarm.wire.codecs import Codecs, Quality
 from swarm.wire.messages.pipeline import BoundaryTensor, Phase, SharedTensor, Square, StageReport, StepRecord
 
 
@@ -41,6 +42,8 @@ class StageRole:
     shared: tuple[SharedParameter, ...]
     """Those that this stage owns or uses, and another one too."""
     clip_norm: float
+    quality: Quality | None = None
+    """The floor of the policy ``deadline``, under which records change codecs; None under any other."""
 
     def __post_init__(self) -> None:
         """Refuse what could never run."""
@@ -216,6 +219,8 @@ class SendRecord:
     phase: Phase
     step: Step
     settlement: Settlement
+    reports: Mapping[int, StageReport]
+    """What it was settled from, by stage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +229,8 @@ class Update:
 
     step: Step
     clip: float
+    later: Codecs = ()
+    """Which codecs the record agreed on for steps to come; empty where it says nothing of codecs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

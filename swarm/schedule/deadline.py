@@ -47,6 +47,7 @@ class Transfer:
 
 
 Resource = tuple[Transfer, ...]
+"""One at least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,31 +61,18 @@ class Deadline:
     """Seconds of a micro-batch on the slowest peer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """A rung for each boundary."""
+def choose(deadline: Deadline, rungs: Sequence[Rung], *, margin: float = 0.0) -> tuple[Rung, ...]:
+    """A rung for each boundary: the least sum of distortions that meets the deadline.
 
-    rungs: tuple[Rung, ...]
-    busiest: float
-    """Seconds of a micro-batch for which the busiest resource is busy."""
-
-    @property
-    def codecs(self) -> tuple[CodecSpec, ...]:
-        """By boundary."""
-        return tuple(rung.codec for rung in self.rungs)
-
-
-def choose(deadline: Deadline, rungs: Sequence[Rung]) -> Choice:
-    """The rungs with the least sum of distortions that meet the deadline; the same from the same arguments.
-
-    ``rungs`` are from the finest to the coarsest, the first ``fp32``.
+    ``rungs`` are from the finest to the coarsest, the first ``fp32``. With a ``margin`` each resource is done
+    by so much earlier, where the coarsest are. The same from the same arguments.
     """
     resources = deadline.resources
     usable = [_usable(boundary, resources, rungs) for boundary in range(deadline.boundaries)]
     coarsest = tuple(each[-1] for each in usable)
-    latest = max(deadline.compute, busiest(resources, coarsest)) * (1 + _SLACK)
-    found = _search(usable, resources, latest) or coarsest
-    return Choice(rungs=found, busiest=busiest(resources, found))
+    latest = max(deadline.compute, busiest(resources, coarsest)) / (1 + margin)
+    limits = [max(latest, _busy(resource, coarsest)) * (1 + _SLACK) for resource in resources]
+    return _search(usable, list(zip(resources, limits, strict=True))) or coarsest
 
 
 def busiest(resources: Iterable[Resource], rungs: Sequence[Rung]) -> float:
@@ -112,17 +100,20 @@ def _usable(boundary: int, resources: Sequence[Resource], rungs: Sequence[Rung])
 
 
 def _search(
-    usable: Sequence[Sequence[Rung]], resources: Sequence[Resource], latest: float
+    usable: Sequence[Sequence[Rung]], resources: Sequence[tuple[Resource, float]]
 ) -> tuple[Rung, ...] | None:
-    """Boundary by boundary: of the beginnings that later resources cannot tell apart, the best is kept."""
-    members = [{transfer.boundary for transfer in resource} for resource in resources if resource]
+    """Boundary by boundary, each resource with its limit.
+
+    Of the beginnings that later resources cannot tell apart, the best is kept.
+    """
+    members = [{transfer.boundary for transfer in resource} for resource, _ in resources]
     states: list[tuple[Rung, ...]] = [()]
     for boundary, rungs in enumerate(usable):
-        due = [r for r in resources if r and max(transfer.boundary for transfer in r) == boundary]
+        due = [each for each, group in zip(resources, members, strict=True) if max(group) == boundary]
         still = sorted({b for group in members if max(group) > boundary for b in group if b <= boundary})
         best: dict[tuple[Rung, ...], tuple[Rung, ...]] = {}
         for path in ((*state, rung) for state in states for rung in rungs):
-            if any(_busy(resource, path) > latest for resource in due):
+            if any(_busy(resource, path) > limit for resource, limit in due):
                 continue
             key = tuple(path[index] for index in still)
             if key not in best or distortion(path) < distortion(best[key]):

@@ -101,8 +101,8 @@ def _codecs(
         compute=slowest_compute(holders, seconds),
     )
     rungs = ladder()
-    choice = choose(deadline, admitted(rungs, quality))
-    return choice.codecs, what_hides(deadline, choice, quality, rungs)
+    chosen = choose(deadline, admitted(rungs, quality))
+    return tuple(rung.codec for rung in chosen), what_hides(deadline, chosen, quality, rungs)
 
 
 def _times(

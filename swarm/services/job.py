@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from swarm.ids import JobId, PeerId
+from swarm.protocol.encodings import AHEAD
 from swarm.protocol.settlement import Validation
 from swarm.services.status.curve import LossCurve
-from swarm.wire.messages.jobs import JobProgress, JobState, JobValidation
+from swarm.wire.codecs import Codecs
+from swarm.wire.messages.jobs import JobProgress, JobState, JobTuning, JobValidation
 from swarm.wire.records.blobs import TensorBlob
 from swarm.wire.records.manifest import Manifest
 from swarm.wire.records.plan import Plan
@@ -47,6 +49,10 @@ class Job:
     heard: bool = False
     """Whether its coordinator, perhaps this peer itself, has said how it stands."""
     plan: Plan | None = None
+    encodings: list[tuple[int, Codecs]] = field(default_factory=list)
+    """From which step on the codecs are others than the plan's, by rising step; only followers hear all."""
+    hiding: str = ""
+    """What was said last of what communication hides behind."""
     curve: LossCurve = field(default_factory=LossCurve)
     cancellation: bytes = b""
     """The signed wish to end it, where somebody had one."""
@@ -99,6 +105,8 @@ class Job:
             return
         if progress.outcome == "evaluated":
             self._validated(progress)
+        if isinstance(progress, JobTuning):
+            self._tuned(progress)
         if progress.outcome != "applied" or progress.step != len(self.losses):
             return
         behind = len(self.losses) < self.step
@@ -110,6 +118,14 @@ class Job:
         self.first = self.first or (now, len(self.losses))
         self.moments.append(now)
         del self.moments[:-_SPEED_WINDOW]
+
+    def _tuned(self, progress: JobTuning) -> None:
+        """Note a change of codecs, each once."""
+        first = progress.step + AHEAD
+        if self.encodings and self.encodings[-1][0] >= first:
+            return
+        self.encodings.append((first, progress.later))
+        self.hiding = progress.hiding
 
     def _validated(self, progress: JobProgress) -> None:
         """Note an evaluation, each once: who follows a job anew may hear of some again."""

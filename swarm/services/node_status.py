@@ -255,13 +255,15 @@ def _plan(job: Job, held: tuple[HeldStage, ...]) -> PlanStatus | None:
         generation=plan.generation,
         step=plan.step,
         stages=_stages(job, plan, held),
-        explanation=plan.explanation,
+        explanation=(*plan.explanation, *([job.hiding] if job.hiding else [])),
     )
 
 
 def _stages(job: Job, plan: Plan, held: tuple[HeldStage, ...]) -> tuple[StageStatus, ...]:
     """The plan's stages: its own the node knows, of the others what the job's state says."""
     mine = {stage.stage: stage for stage in held if stage.job == job.id}
+    planned_codecs = tuple(planned.codec for planned in plan.stages)
+    codecs = job.encodings[-1][1] if job.encodings else planned_codecs
     found = []
     for index, planned in enumerate(plan.stages):
         own = mine.get(StageIndex(index))
@@ -277,7 +279,7 @@ def _stages(job: Job, plan: Plan, held: tuple[HeldStage, ...]) -> tuple[StageSta
                 memory=planned.memory,
                 ready=ready,
                 predicted_seconds=planned.seconds,
-                codec=str(planned.codec),
+                codec=str(codecs[index] if index < len(codecs) else planned.codec),
                 encodings=own.encodings if own is not None else (),
             )
         )

@@ -105,9 +105,10 @@ class Cluster:
         self.addresses = (*self.addresses, *node.addresses)
         return node
 
-    async def add_peer(self, *, memory: int, accepts: str = "any") -> TrainingNode:
-        """Start a peer that gives ``memory`` bytes to stages."""
-        return await self._add("peer", Gift(device=torch.device("cpu"), memory=memory, accepts=accepts))
+    async def add_peer(self, *, memory: int, accepts: str = "any", up: int = 0) -> TrainingNode:
+        """Start a peer that gives ``memory`` bytes to stages, and ``up`` bytes a second, all it has for 0."""
+        gift = Gift(device=torch.device("cpu"), memory=memory, accepts=accepts)
+        return await self._add("peer", gift, up=up)
 
     def make_peer(self, invite: Invite) -> Node:
         """A peer by ``invite`` that gives nothing, for :meth:`enter`."""
@@ -125,8 +126,9 @@ class Cluster:
         config = dataclasses.replace(node.config, listen=Address(node.config.listen.host, port))
         return await self._start(config, node.gift, Identity.load(config.folder))
 
-    async def _add(self, role: Role, gift: Gift) -> TrainingNode:
+    async def _add(self, role: Role, gift: Gift, *, up: int = 0) -> TrainingNode:
         config, identity = self._place(role, capabilities(gift))
+        config = dataclasses.replace(config, up=up)
         return await self._start(config, gift, identity)
 
     async def _start(self, config: NodeConfig, gift: Gift, identity: Identity) -> TrainingNode:

@@ -89,7 +89,8 @@ class LockstepRun:
 class Lockstep:
     """The stages between ``bounds`` of a job, in one process.
 
-    ``codecs`` are those of the stages, as in a plan; without, every element travels as it is.
+    ``codecs`` are those of the stages, as in a plan; without, every element travels as it is. ``encodings``
+    are those of single steps where they change, as step records have them.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class Lockstep:
         bounds: Sequence[int],
         device: torch.device,
         codecs: Sequence[CodecSpec] = (),
+        encodings: Mapping[int, Sequence[CodecSpec]] | None = None,
     ) -> None:
         self.job = job
         self.device = device
@@ -105,7 +107,8 @@ class Lockstep:
         self.shared = shared_parameters(job.graph, self.stages)
         self._done = 0
         """Training steps so far."""
-        self._codecs = dict(enumerate(codecs or [CodecSpec()] * len(self.stages)))
+        self._codecs = {0: codecs or [CodecSpec()] * len(self.stages)} | dict(encodings or {})
+        """From which step on which, by stage."""
         self._activations = {
             "train": activations(job.graph),
             "evaluate": activations(job.evaluation or job.graph),
@@ -250,7 +253,8 @@ class Lockstep:
         forward = passage.direction == "forward"
         edges = stage.outgoing if forward else stage.incoming
         lossy = self._activations[passage.phase]
-        senders = {edge.stage: self._codecs[stage.index if forward else edge.stage] for edge in edges}
+        codecs = self._codecs[max(step for step in self._codecs if step <= passage.step)]
+        senders = {edge.stage: codecs[stage.index if forward else edge.stage] for edge in edges}
         apart = self.boundaries[stage.index].send(tensors, passage, codecs_of(lossy, edges, senders))
         arrived: dict[ValueId, torch.Tensor] = {}
         for edge in edges:
@@ -268,13 +272,14 @@ def run_lockstep(
     device: torch.device,
     bounds: Sequence[int] | None = None,
     codecs: Sequence[CodecSpec] = (),
+    encodings: Mapping[int, Sequence[CodecSpec]] | None = None,
 ) -> LockstepRun:
     """Train ``job`` to its end with all stages in this process; without ``bounds`` as one stage.
 
     Raises TrainingError where a step cannot be applied. To be called on the device thread, since the bits
     depend on its settings (:func:`swarm.train.device.configure_device`).
     """
-    lockstep = Lockstep(job, bounds or (0, len(job.graph.operators)), device, codecs)
+    lockstep = Lockstep(job, bounds or (0, len(job.graph.operators)), device, codecs, encodings)
     losses: list[float] = []
     validations: list[Validation] = []
     for name in map(job.passes.at, range(job.passes.count)):

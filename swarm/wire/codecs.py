@@ -7,6 +7,7 @@ from msgspec import Meta, Struct
 
 from swarm.errors import MisuseError
 from swarm.wire.coding import CodecName, ValueBits
+from swarm.wire.limits import MAX_STAGES
 
 MILLION: Final = 1_000_000
 
@@ -35,6 +36,15 @@ class CodecSpec(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
         if self.codec != "topk":
             return self.codec
         return f"topk:{self.kept * 100 / MILLION:g}%:{self.bits}"
+
+
+Codecs = Annotated[tuple[CodecSpec, ...], Meta(min_length=1, max_length=MAX_STAGES)]
+"""Of the boundary tensors that each stage sends forward, in order, and of their gradients."""
+
+
+def may_choose(quality: Quality | None, codec: CodecSpec) -> bool:
+    """Whether ``deadline`` may choose ``codec`` at this floor, whatever a published table shows of it."""
+    return codec == CodecSpec() or quality == "any" or (quality != "lossless" and codec.codec != "topk")
 
 
 def entries_kept(share: int, count: int) -> int:

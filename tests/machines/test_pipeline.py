@@ -5,15 +5,17 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import msgspec
 import pytest
 
 from swarm.errors import LocalError, RemoteProtocolError
 from swarm.graph.stage import Edge, SharedParameter, SharedUse
-from swarm.ids import Incarnation, JobId, OperatorIndex, StageIndex, ValueId
+from swarm.ids import Incarnation, JobId, OperatorIndex, StageIndex, Step, ValueId
 from swarm.protocol import pipeline_events as say
 from swarm.protocol.order import default_depth
 from swarm.protocol.passes import Passes
 from swarm.protocol.pipeline import PipelineMachine
+from swarm.wire.codecs import CodecSpec, Quality, parse_policy
 from swarm.wire.messages.pipeline import (
     BoundaryTensor,
     Fence,
@@ -21,6 +23,7 @@ from swarm.wire.messages.pipeline import (
     Square,
     StageReport,
     StepRecord,
+    TunedRecord,
 )
 from swarm.wire.tensors import TensorHeader
 
@@ -450,6 +453,42 @@ def record(outcome: str, **changes: object) -> say.RecordArrived:
     numbers = {"loss": 1.0, "norm": 1.0} | {k: v for k, v in changes.items() if k in {"loss", "norm"}}
     message = StepRecord(fence=fence(2, 1, **where), outcome=outcome, clip=1.0, cause="", **numbers)  # type: ignore[arg-type]
     return say.RecordArrived(message=message)
+
+
+def tuned(*later: str, **changes: object) -> say.RecordArrived:
+    plain = record("applied", **changes).message
+    codecs = tuple(parse_policy(codec).codec for codec in later)
+    fields = msgspec.structs.asdict(plain) | {"codecs": codecs, "later": codecs}
+    return say.RecordArrived(message=TunedRecord(**fields))
+
+
+@pytest.mark.parametrize(
+    ("quality", "event", "why"),
+    [
+        (None, tuned("none", "none", "none"), "the codecs of this job are those of its plan"),
+        ("any", tuned("none", "none"), "not one codec for each of 3 stages"),
+        ("tolerant", tuned("int4", "topk:10%", "none"), "a codec is none of quality tolerant"),
+        ("lossless", tuned("int8", "none", "none"), "a codec is none of quality lossless"),
+    ],
+)
+def test_a_record_with_codecs_that_the_job_does_not_allow_is_refused(
+    quality: Quality | None, event: say.RecordArrived, why: str
+) -> None:
+    machine = PipelineMachine(role(3, 1, quality=quality))
+    machine.handle(say.Start(), now=0.0)
+    with pytest.raises(RemoteProtocolError, match=why):
+        machine.handle(event, now=0.0)
+
+
+def test_the_codecs_of_a_record_come_with_the_update_of_its_step() -> None:
+    machine = PipelineMachine(role(1, 0, micro_batches=1, quality="any"))
+    machine.handle(say.Start(), now=0.0)
+    machine.handle(say.Computed(loss=1.0), now=0.0)
+    machine.handle(say.Computed(), now=0.0)
+    machine.handle(say.Measured(squares=()), now=0.0)
+    message = msgspec.structs.replace(tuned("int6").message, fence=fence(0, 0))
+    (update,) = machine.handle(say.RecordArrived(message=message), now=0.0)
+    assert update == say.Update(step=Step(0), clip=1.0, later=(CodecSpec("int6"),))
 
 
 def report(source: int, losses: tuple[float, ...], **changes: object) -> say.ReportArrived:

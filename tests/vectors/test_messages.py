@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from swarm.wire.codecs import CodecSpec
 from swarm.wire.coding import Coding, Section
 from swarm.wire.messages import blocks, coordination, gossip, hello, jobs, pipeline
 from swarm.wire.messages.base import Message
@@ -69,6 +70,18 @@ SAMPLES: list[Message] = [
         cause="",
         metric=0.75,
     ),
+    jobs.JobTuning(
+        job=JOB,
+        incarnation=1,
+        step=17,
+        outcome="applied",
+        clip=0.5,
+        norm=2.0,
+        loss=3.25,
+        cause="",
+        later=(CodecSpec("int6"), CodecSpec("topk", 100_000, 8)),
+        hiding="communication hides",
+    ),
     coordination.Offer(job=JOB, memory=1 << 30, flops=5e10, holding=False),
     coordination.PlanIssue(plan=b"plan"),
     coordination.StageReady(job=JOB, generation=1, stage=2),
@@ -102,6 +115,25 @@ SAMPLES: list[Message] = [
             bits=8,
             order="rows",
         ),
+    ),
+    pipeline.RatedReport(
+        fence=FENCE,
+        squares=(),
+        losses=(),
+        fault="",
+        fault_forward=False,
+        compute_seconds=0.125,
+        rates=(pipeline.NeighbourRate(1, 1e6, 0.0),),
+    ),
+    pipeline.TunedRecord(
+        fence=FENCE,
+        outcome="applied",
+        clip=1.0,
+        norm=2.0,
+        loss=3.0,
+        cause="",
+        codecs=(CodecSpec(), CodecSpec()),
+        later=(CodecSpec("int6"), CodecSpec()),
     ),
     blocks.BlockRequest(request=9, digest=JOB),
     blocks.BlockReply(request=9),

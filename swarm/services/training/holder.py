@@ -110,7 +110,7 @@ class Holder(Service):
                 stage=stage,
                 memory=held.memory,
                 pipeline=held.pipeline.machine.statistics() if held.pipeline is not None else None,
-                encodings=held.pipeline.encodings() if held.pipeline is not None else (),
+                encodings=held.pipeline.sent() if held.pipeline is not None else (),
             )
             for (job, stage), held in sorted(self._held.items())
         )

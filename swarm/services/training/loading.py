@@ -38,6 +38,8 @@ class LoadedStage:
     plan: Plan
     role: StageRole
     graphs: Mapping[Phase, Graph]
+    stages: tuple[Stage, ...]
+    """All of the training graph."""
     executor: StageExecutor
     samples: Samples
 
@@ -48,6 +50,7 @@ class _Parts:
 
     train: Graph
     evaluate: Graph
+    stages: tuple[Stage, ...]
     stage: Stage
     evaluation: Stage
     role: StageRole
@@ -75,7 +78,15 @@ async def load_stage(
         job, blocks, train=_fields(train, parts.stage), evaluate=_fields(evaluate, parts.evaluation)
     )
     graphs: dict[Phase, Graph] = {"train": train, "evaluate": evaluate}
-    return LoadedStage(job=job, plan=plan, role=parts.role, graphs=graphs, executor=executor, samples=samples)
+    return LoadedStage(
+        job=job,
+        plan=plan,
+        role=parts.role,
+        graphs=graphs,
+        stages=parts.stages,
+        executor=executor,
+        samples=samples,
+    )
 
 
 def _take_apart(job: Job, plan: Plan, index: StageIndex, graphs: tuple[Graph, Graph]) -> _Parts:
@@ -113,10 +124,12 @@ def _take_apart(job: Job, plan: Plan, index: StageIndex, graphs: tuple[Graph, Gr
         evaluate=Route(incoming=evaluation.incoming, outgoing=evaluation.outgoing),
         shared=shared,
         clip_norm=manifest.optimizer.clip_norm,
+        quality=manifest.policy.quality,
     )
     return _Parts(
         train=train,
         evaluate=evaluate,
+        stages=tuple(stages),
         stage=stage,
         evaluation=evaluation,
         role=role,

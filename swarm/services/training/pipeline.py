@@ -16,6 +16,7 @@ import msgspec
 from swarm.compress.boundaries import Direction
 from swarm.compress.ladder import Encoded, TakenApart, read
 from swarm.ids import PeerId, StageIndex, ValueId
+from swarm.protocol.encodings import Encodings
 from swarm.protocol.pipeline import PipelineMachine
 from swarm.protocol.pipeline_events import (
     AdoptShared,
@@ -41,23 +42,28 @@ from swarm.protocol.pipeline_events import (
     Update,
     Updated,
 )
+from swarm.schedule.tuning import Tuning
 from swarm.services.context import Context
 from swarm.services.status.document import EncodingStatus
 from swarm.services.training.loading import LoadedStage
 from swarm.services.training.outbox import Outbox
+from swarm.services.training.retuning import Retuning, neighbour_rates
 from swarm.services.training.stage_work import Made, StageWork
 from swarm.train.device import DeviceThread
-from swarm.wire.messages.jobs import JobProgress, JobValidation
+from swarm.wire.codecs import Codecs
+from swarm.wire.messages.jobs import JobProgress, JobTuning, JobValidation
 from swarm.wire.messages.pipeline import (
     BoundaryTensor,
     CodedTensor,
     Fence,
     FenceRefused,
     Phase,
+    RatedReport,
     SharedTensor,
     Square,
     StageReport,
     StepRecord,
+    TunedRecord,
 )
 from swarm.wire.numbers import measured
 from swarm.wire.text import printable
@@ -89,7 +95,10 @@ class StagePipeline:
     ) -> None:
         self.loaded = loaded
         self.machine = PipelineMachine(loaded.role)
-        self.work = StageWork(loaded)
+        self.encodings = Encodings([stage.codec for stage in loaded.plan.stages])
+        self.work = StageWork(loaded, self.encodings)
+        records = loaded.role.quality is not None and loaded.role.stage == loaded.role.recorder
+        self._retuning = Retuning(loaded) if records else None
         self._context = context
         self._device = device
         self.started = asyncio.Event()
@@ -104,11 +113,11 @@ class StagePipeline:
         """Which stage of its job this is."""
         return self.loaded.role.stage
 
-    def encodings(self) -> tuple[EncodingStatus, ...]:
+    def sent(self) -> tuple[EncodingStatus, ...]:
         """What was sent each way so far, and what codecs lost of it."""
-        stages, role = self.loaded.plan.stages, self.loaded.role
+        role, agreed = self.loaded.role, self.encodings.of(self.machine.statistics().step)
         before = role.train.incoming[0].stage if role.train.incoming else role.stage
-        codecs = {"forward": stages[role.stage].codec, "backward": stages[before].codec}
+        codecs = {"forward": agreed[role.stage], "backward": agreed[before]}
         found = []
         for direction, traffic in sorted(self._traffic.items()):
             looked_at = self.work.fidelity(direction)
@@ -129,6 +138,8 @@ class StagePipeline:
     async def run(self) -> None:
         """Do the device's work until the last step is done. Raises whatever goes wrong in this stage."""
         try:
+            if self._retuning is not None:
+                await self._retuning.fit(self._device)
             while not isinstance(work := await self._todo.get(), Finish):
                 if isinstance(work, BaseException):
                     raise work
@@ -217,16 +228,11 @@ class StagePipeline:
 
     def _perform(self, action: Deed) -> None:
         match action:
-            case (
-                Forward()
-                | Backward()
-                | Measure()
-                | Update()
-                | AdoptShared()
-                | SendShared()
-                | Fail()
-                | Finish()
-            ):
+            case Update():
+                if action.later:
+                    self.encodings.agree(action.step, action.later)
+                self._todo.put_nowait(action)
+            case Forward() | Backward() | Measure() | AdoptShared() | SendShared() | Fail() | Finish():
                 self._todo.put_nowait(action)
             case SendTensor():
                 self._send_tensor(action)
@@ -294,6 +300,10 @@ class StagePipeline:
             fault_forward=action.fault_forward,
             compute_seconds=self.work.take_seconds(),
         )
+        if self.loaded.role.quality is not None:
+            holders = [stage.holder for stage in self.loaded.plan.stages]
+            rates = neighbour_rates(self._context, self.loaded.role, holders)
+            report = RatedReport(**msgspec.structs.asdict(report) | {"rates": rates})
         self._context.send(self._holder(recorder), report)
 
     def _send_record(self, action: SendRecord) -> None:
@@ -311,6 +321,10 @@ class StagePipeline:
         if found.metric is not None:
             fields = msgspec.structs.asdict(progress) | {"metric": measured(found.metric)}
             progress = JobValidation(**fields)
+        tuning, later = self._retune(action)
+        if tuning is not None:
+            fields = msgspec.structs.asdict(progress) | {"later": later, "hiding": printable(tuning.hiding)}
+            progress = JobTuning(**fields)
         self._context.send(self.loaded.job.coordinator, progress)
         for target in range(len(role.incarnations)):
             record = StepRecord(
@@ -321,7 +335,18 @@ class StagePipeline:
                 loss=measured(found.loss),
                 cause=printable(found.cause),
             )
+            if later:
+                codecs = {"codecs": self.encodings.of(action.step), "later": later}
+                record = TunedRecord(**msgspec.structs.asdict(record) | codecs)
             self._context.send(self._holder(target), record)
+
+    def _retune(self, action: SendRecord) -> tuple[Tuning | None, Codecs]:
+        """What is new of the codecs, and those of the step after next; empty where they are fixed."""
+        if self._retuning is None or action.settlement.outcome != "applied":
+            return None, ()
+        latest = self.encodings.latest
+        tuning = self._retuning.heard(latest, action.reports)
+        return tuning, latest if tuning is None else tuning.codecs
 
     def _refuse(self, action: Refuse, sender: PeerId | None) -> None:
         if sender is not None:

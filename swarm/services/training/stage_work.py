@@ -16,6 +16,7 @@ from swarm.data.tensors import Array
 from swarm.errors import RemoteProtocolError
 from swarm.graph.dag import activations
 from swarm.ids import OperatorIndex, PeerId, ValueId, short
+from swarm.protocol.encodings import Encodings
 from swarm.protocol.pipeline_events import AdoptShared, Backward, Forward, Measure, SendShared, Update
 from swarm.services.training.arrays import from_array, to_array
 from swarm.services.training.loading import LoadedStage
@@ -48,8 +49,9 @@ class Made:
 class StageWork:
     """The device side of one stage. All methods but those that check or blame run on the device thread."""
 
-    def __init__(self, loaded: LoadedStage) -> None:
+    def __init__(self, loaded: LoadedStage, encodings: Encodings) -> None:
         self._loaded = loaded
+        self._encodings = encodings
         self._executor = loaded.executor
         self._boundaries = Boundaries(loaded.job.manifest.seed, loaded.executor.device)
         self._activations = {phase: activations(graph) for phase, graph in loaded.graphs.items()}
@@ -76,12 +78,12 @@ class StageWork:
             )
 
     def check_codec(self, message: CodedTensor) -> None:
-        """Raise RemoteProtocolError unless ``message`` is encoded as the plan says.
+        """Raise RemoteProtocolError unless ``message`` is encoded as was agreed for its step.
 
         What another codec, or more entries, would take here is not in the memory that was counted.
         """
         sender = message.fence.source if message.direction == "forward" else self._loaded.role.stage
-        spec, coding = self._loaded.plan.stages[sender].codec, message.coding
+        spec, coding = self._encodings.of(message.fence.step)[sender], message.coding
         kept, bits = (
             (entries_kept(spec.kept, message.header.elements), spec.bits)
             if spec.codec == "topk"
@@ -89,7 +91,7 @@ class StageWork:
         )
         if (coding.codec, coding.kept, coding.bits) != (spec.codec, kept, bits):
             raise RemoteProtocolError(
-                f"a tensor came in {coding.codec} that its plan does not say, but {spec}"
+                f"a tensor came in {coding.codec}, and what was agreed for its step is {spec}"
             )
 
     @contextmanager
@@ -198,11 +200,11 @@ class StageWork:
 
     def _codecs(self, passage: Passage) -> dict[ValueId, CodecSpec]:
         """The codec of each tensor that is sent: that of its hop, which its gradient takes back."""
-        role, stages = self._loaded.role, self._loaded.plan.stages
+        role, codecs = self._loaded.role, self._encodings.of(passage.step)
         route = role.train if passage.phase == "train" else role.evaluate
         forward = passage.direction == "forward"
         edges = route.outgoing if forward else route.incoming
-        senders = {edge.stage: stages[role.stage if forward else edge.stage].codec for edge in edges}
+        senders = {edge.stage: codecs[role.stage if forward else edge.stage] for edge in edges}
         return codecs_of(self._activations[passage.phase], edges, senders)
 
     def _plain(self, payloads: Mapping[Key, object]) -> dict[Key, torch.Tensor]:

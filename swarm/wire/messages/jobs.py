@@ -5,13 +5,14 @@ coordinator -> any -> any  JobOutcome (when the job ends, and on link-up)
 author -> any              JobCancel
 follower -> coordinator    JobFollow, answered by JobNotice now and on every change, and JobProgress
 recorder -> coordinator -> follower    JobProgress, for every step, and JobValidation,
-                                       for an evaluation with a metric
+                                       for an evaluation with a metric, JobTuning where codecs change
 """
 
 from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
+from swarm.wire.codecs import Codecs
 from swarm.wire.messages.base import Count, LongId, Message, StepNumber
 from swarm.wire.numbers import Fraction, Measured, WallTime
 from swarm.wire.text import Sentence
@@ -63,6 +64,16 @@ class JobValidation(JobProgress, frozen=True, kw_only=True):
     NUMBER: ClassVar[int] = 16
     metric: Measured
     """Mean over the micro-batches."""
+
+
+class JobTuning(JobProgress, frozen=True, kw_only=True):
+    """A step after which codecs change, or what they hide: see ``pipeline.TunedRecord``."""
+
+    NUMBER: ClassVar[int] = 17
+    later: Codecs
+    """Those of the step after next."""
+    hiding: Sentence
+    """What communication hides behind, or what does not hide."""
 
 
 class JobNotice(Message, frozen=True, kw_only=True):

@@ -6,8 +6,8 @@ Every data message carries the fence of decision D9. The receiver refuses a lowe
     forward     holder -> next consumer     BoundaryTensor(direction=forward)
     backward    consumer -> who sent it     BoundaryTensor(direction=backward)
     boundary    user of a shared parameter -> owner   SharedTensor(direction=gradient), one per using operator
-                every stage -> recorder               StageReport
-                recorder -> every stage               StepRecord
+                every stage -> recorder               StageReport, RatedReport under the policy deadline
+                recorder -> every stage               StepRecord, TunedRecord under the policy deadline
                 owner -> users                        SharedTensor(direction=value)
 
 The *recorder* is the holder of the last stage. Evaluation passes use the same messages with
@@ -18,8 +18,9 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
+from swarm.wire.codecs import Codecs
 from swarm.wire.coding import Coding
-from swarm.wire.limits import MAX_MICRO_BATCHES, MAX_PAYLOAD_BYTES
+from swarm.wire.limits import MAX_MICRO_BATCHES, MAX_PAYLOAD_BYTES, MAX_STAGES
 from swarm.wire.messages.base import (
     Count,
     LongId,
@@ -28,7 +29,7 @@ from swarm.wire.messages.base import (
     StageNumber,
     StepNumber,
 )
-from swarm.wire.numbers import Fraction, Measured, Seconds
+from swarm.wire.numbers import Fraction, Measured, Positive, Seconds
 from swarm.wire.tensors import TensorHeader
 from swarm.wire.text import Sentence
 
@@ -112,6 +113,21 @@ class StageReport(Message, frozen=True, kw_only=True):
     """Seconds of the device thread that this step took."""
 
 
+class NeighbourRate(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Bytes a second between the sender's peer and the holder of a stage next to it; 0 while not measured."""
+
+    stage: StageNumber
+    up: Positive
+    down: Positive
+
+
+class RatedReport(StageReport, frozen=True, kw_only=True):
+    """A report with what the links of the stage's peer carried, as this end of them measured it."""
+
+    NUMBER: ClassVar[int] = 36
+    rates: Annotated[tuple[NeighbourRate, ...], Meta(max_length=MAX_STAGES)]
+
+
 class StepRecord(Message, frozen=True, kw_only=True):
     """What was agreed about a step (DESIGN section 2). Sent by the recorder to every stage."""
 
@@ -126,6 +142,18 @@ class StepRecord(Message, frozen=True, kw_only=True):
     """Mean over the micro-batches (float64 sum in index order)."""
     cause: Sentence
     """For ``failed``: what happened and in which stage."""
+
+
+class TunedRecord(StepRecord, frozen=True, kw_only=True):
+    """A record that also says with which codecs the step was made, and with which the step after next is.
+
+    Not the next one, whose tensors may arrive before this record: but nobody begins the one after it before
+    every stage has reported the next one, and so has had this record.
+    """
+
+    NUMBER: ClassVar[int] = 37
+    codecs: Codecs
+    later: Codecs
 
 
 class FenceRefused(Message, frozen=True, kw_only=True):

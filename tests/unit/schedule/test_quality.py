@@ -10,6 +10,7 @@ TABLE = {
     "topk:3%:8": {"gpt": (0.2, 0.22)},
     "int4": {"gpt": (0.02, 0.02), "resnet": (0.03, 0.03)},
     "none": {"gpt": (0.0, 0.0)},
+    "bf16": {"gpt": (0.0, 0.0), "resnet": (0.0, 0.0)},
     "int8": {"gpt": (0.001, 0.001)},
     "topk:10%:8": {"gpt": (0.08, 0.08)},
     "int6": {"gpt": (-0.002, -0.002)},
@@ -23,14 +24,14 @@ def names(rungs):
 
 
 def test_only_codecs_with_a_row_are_on_the_ladder_from_the_finest_to_the_coarsest():
-    assert names(ladder(TABLE)) == ["fp32", "int8", "int6", "int4", "topk:10%:8", "topk:3%:8"]
+    assert names(ladder(TABLE)) == ["fp32", "bf16", "int8", "int6", "int4", "topk:10%:8", "topk:3%:8"]
     assert ladder({}) == (LOSSLESS,)
 
 
 def test_a_coarser_codec_never_counts_less_than_a_finer_one():
     distortions = [rung.distortion for rung in ladder(TABLE)]
     assert distortions == sorted(set(distortions))
-    assert distortions == pytest.approx([0, 0.001, 0.001, 0.03, 0.08, 0.21 - 0.01], abs=1e-6)
+    assert distortions == pytest.approx([0, 0, 0.001, 0.001, 0.03, 0.08, 0.21], abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -43,11 +44,16 @@ def test_a_quality_admits_what_the_table_does_not_show_beyond_its_limit(quality,
     assert all(rung.distortion <= LIMITS[quality] for rung in found)
 
 
-def test_what_is_within_the_noise_of_the_pairs_is_not_shown():
-    assert shown([(0.01, 0.01, 0.01)]) == pytest.approx(0.01)
-    assert shown([(-0.05, 0.0, 0.06)]) == 0.0
-    assert shown([(0.0, 0.0), (0.02, 0.04)]) == pytest.approx(0.03 - 0.01)
-    assert shown([()]) == math.inf
+def test_what_the_finest_codec_does_too_is_chance():
+    table = {
+        "bf16": {"gpt": (0.001, -0.001, 0.001, -0.001), "resnet": (0.2, -0.2, 0.2, -0.2)},
+        "int6": {"gpt": (0.004,) * 4, "resnet": (0.15, 0.05, 0.1, 0.1)},
+        "int4": {"gpt": (0.001,) * 4, "resnet": (0.5,) * 4},
+    }
+    assert shown("bf16", table) == 0
+    assert shown("int6", table) == pytest.approx(0.004 - 2 * 0.001 / 2)
+    assert shown("int4", table) == pytest.approx(0.5 - 2 * 0.2 / 2)
+    assert shown("topk:1%:8", table | {"topk:1%:8": {"gpt": ()}}) == math.inf
 
 
 def test_the_published_table_has_codecs_that_exist_with_runs_in_pairs():
