@@ -12,46 +12,46 @@ import typing
 from pathlib import Path
 
 import torch
-from gpt import GPT, cross_entropy, windows
+from gpt import CONTEXT, GPT
 from safetensors.torch import load_file
-from torch import nn
-from torch.nn.functional import linear
+from torch import Tensor, nn
+from torch.nn.utils.parametrize import register_parametrization
 
 from swarm.train.job import TrainingJob
 from swarm.train.optimizer import AdamW, Cosine
+from swarm.train.text import next_token_loss, windows
 
 
 class Adapted(nn.Module):
-    """A frozen layer, and beside it a product of two thin matrices that is trained."""
+    """A frozen weight and, added to it, a product of two thin matrices that is trained."""
 
-    def __init__(self, base: nn.Linear, rank: int = 4) -> None:
+    def __init__(self, weight: Tensor, rank: int = 4) -> None:
         super().__init__()
-        self.base = base.requires_grad_(requires_grad=False)
-        self.down = nn.Parameter(torch.randn(rank, base.in_features) / base.in_features**0.5)
-        self.up = nn.Parameter(torch.zeros(base.out_features, rank))
+        rows, columns = weight.shape
+        self.down = nn.Parameter(torch.randn(rank, columns) / columns**0.5)
+        self.up = nn.Parameter(torch.zeros(rows, rank))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """(..., in) to (..., out)."""
-        y: torch.Tensor = self.base(x) + linear(linear(x, self.down), self.up)
-        return y
+    def forward(self, weight: Tensor) -> Tensor:
+        return weight + self.up @ self.down
 
 
 torch.manual_seed(0)
 model = GPT().requires_grad_(requires_grad=False)
 if Path("gpt.safetensors").exists():
     model.load_state_dict(load_file("gpt.safetensors"))
-for path, layer in list(model.blocks.named_modules()):
-    if isinstance(layer, nn.Linear):
-        model.blocks.set_submodule(path, Adapted(layer))
+for layer in list(model.blocks.modules()):
+    for name, weight in list(layer.named_parameters(recurse=False)):
+        if weight.dim() == 2:
+            register_parametrization(layer, name, Adapted(weight))
 
 text = inspect.getsource(typing).encode()
 boundary = len(text) * 9 // 10
 job = TrainingJob(
     name="gpt-adapters",
     model=model,
-    loss=cross_entropy,
-    dataset=windows(text[:boundary]),
-    held_out=windows(text[boundary:]),
+    loss=next_token_loss,
+    dataset=windows(text[:boundary], CONTEXT),
+    held_out=windows(text[boundary:], CONTEXT),
     optimizer=AdamW(lr=1e-2, schedule=Cosine(warmup=10), clip_norm=1.0),
     micro_batch_size=16,
     micro_batches=4,

@@ -14,16 +14,10 @@ from pydoc_data.topics import topics  # type: ignore[import-not-found, unused-ig
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from swarm.train.job import TrainingJob
 from swarm.train.optimizer import AdamW, Cosine
-
-try:
-    from transformers import LlamaConfig, LlamaForCausalLM
-except ImportError as missing:
-    raise SystemExit(
-        'transformers is missing; install it with: pip install "fusion-swarm[examples]"'
-    ) from missing
 
 CONTEXT = 32
 

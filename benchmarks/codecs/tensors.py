@@ -12,6 +12,8 @@ from swarm.train.job import TrainingJob, load_job
 from swarm.train.samples import first_samples
 
 EXAMPLES: Final = Path(__file__).parents[2] / "examples"
+MIDDLES: Final = {"gpt": "blocks.layers.1", "resnet": "2"}
+"""By example, the module after which its model is cut."""
 
 WARM_UP_STEPS: Final = 30
 """Steps of plain training first: at its start, a model's activations say little about it."""
@@ -32,8 +34,8 @@ class BoundaryPair:
 def boundary_pairs() -> list[BoundaryPair]:
     """One of the GPT and one of the ResNet of ``examples``."""
     return [
-        _pair(job, job.model.get_submodule("blocks.1"))
-        for job in (load_job(EXAMPLES / f"{name}.py") for name in ("gpt", "resnet"))
+        _pair(job, job.model.get_submodule(middle))
+        for job, middle in ((load_job(EXAMPLES / f"{name}.py"), middle) for name, middle in MIDDLES.items())
     ]
 
 

@@ -12,6 +12,8 @@ from swarm.errors import FailureError, MisuseError, UserError
 
 _MODULE_NAME: Final = "swarm_job_file"
 
+_EXAMPLES: Final = 'pip install "fusion-swarm[examples]"'
+
 
 def describe_error(error: BaseException) -> str:
     """Kind, first line, and the place in the innermost file outside of installed packages, in one line."""
@@ -51,6 +53,11 @@ def run_file(path: Path) -> ModuleType:
         raise FailureError(f"{path.name}: {said}") from stop
     except SyntaxError as error:
         raise FailureError(f"{path.name} line {error.lineno}: {error.msg}") from error
+    except ModuleNotFoundError as error:
+        raise FailureError(
+            f"{path.name} needs the module {error.name}, which is neither installed nor beside it "
+            f"({_place(error)}); what the examples need comes with {_EXAMPLES}"
+        ) from error
     except Exception as error:
         raise FailureError(f"{path.name} raised {describe_error(error)}") from error
     return module

@@ -49,7 +49,6 @@ def memory_of(prepared: PreparedJob, peers: int) -> int:
 
 
 async def test_adapters_alone_are_trained_exported_and_loaded(job: TrainingJob, tmp_path: Path) -> None:
-    assert len(EXAMPLE.read_text("utf-8").splitlines()) < 60
     prepared = prepare_job(job)
     whole, adapters = tmp_path / "whole.safetensors", tmp_path / "adapters.safetensors"
     async with Cluster(tmp_path / "swarm", networks=memory_networks()) as cluster:

@@ -21,6 +21,7 @@ from swarm.train.optimizer import SGD
 from swarm.wire.limits import MAX_MICRO_BATCHES
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
+EXTRA = '; what the examples need comes with pip install "fusion-swarm[examples]"'
 
 
 def samples(count: int = 32) -> tuple[torch.Tensor, torch.Tensor]:
@@ -391,9 +392,15 @@ def test_an_example_without_its_library_says_what_to_install(monkeypatch: pytest
     monkeypatch.setattr("sys.path", list(sys.path))
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     assert sentence(lambda: load_job(EXAMPLES / "resnet.py")) == (
-        "FailureError: resnet.py: scikit-learn is missing; install it with: "
-        'pip install "fusion-swarm[examples]"'
+        "FailureError: resnet.py needs the module sklearn.datasets, which is neither installed nor beside it "
+        f"(resnet.py:11){EXTRA}"
     )
+
+
+def test_examples_are_short() -> None:
+    lines = {file.stem: len(file.read_text("utf-8").splitlines()) for file in EXAMPLES.glob("*.py")}
+    assert set(lines) == {"gpt", "resnet", "finetune", "huggingface"}
+    assert max(lines.values()) < 60, lines
 
 
 @pytest.mark.parametrize("name", ["gpt", "resnet"])
@@ -449,7 +456,7 @@ def test_a_file_with_neighbours_gives_its_job(tmp_path: Path, monkeypatch: pytes
         (
             "import no_such_thing",
             FailureError,
-            "FILE raised ModuleNotFoundError: No module named 'no_such_thing' (FILE:1)",
+            f"FILE needs the module no_such_thing, which is neither installed nor beside it (FILE:1){EXTRA}",
         ),
         ("raise SystemExit('needs scikit-learn')", FailureError, "FILE: needs scikit-learn"),
         ("raise SystemExit(3)", FailureError, "FILE: it ended itself with exit status 3"),
