@@ -85,7 +85,8 @@ def _prepare(options: DemoOptions) -> "tuple[PreparedJob, bool]":
 def _memory_of_each(prepared: "PreparedJob", peers: int) -> int:
     """Bytes that each of ``peers`` offers: enough together, and too little with one of them missing.
 
-    In the middle of those: the least (``memory_for_peers``) leaves the planner no choice where to cut.
+    The most that is: with the least (``memory_for_peers``) early stages, with more micro-batches in flight,
+    hold so little that the last one takes most of the compute.
     """
     from swarm.schedule.capacity import memory_for_peers  # noqa: PLC0415 - numpy
     from swarm.schedule.workload import Workload  # noqa: PLC0415
@@ -99,7 +100,7 @@ def _memory_of_each(prepared: "PreparedJob", peers: int) -> int:
     )
     least, alone = memory_for_peers(workload, peers), memory_for_peers(workload, 1)
     fewer = memory_for_peers(workload, peers - 1) if peers > 1 else least
-    memory = max(least, (least + fewer) // 2)
+    memory = max(least, fewer - 1)
     say(f"training it takes {format_bytes(alone)} on one peer; each of {peers} offers {format_bytes(memory)}")
     if memory < fewer:
         say(f"so all {peers} are needed: with {peers - 1}, each would have to offer {format_bytes(fewer)}")
