@@ -1,11 +1,15 @@
 """The policy deadline in a swarm: codecs follow what links carry, and step records agree on them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
+from swarm.compress.codec import Arrived, Place, Rebuilt
+from swarm.compress.integers import Integers
 from swarm.services.node_status import describe_node
 from swarm.services.training.author import prepare_job
 from swarm.services.training.verify import lockstep_job
@@ -13,7 +17,7 @@ from swarm.testing.cluster import Cluster, memory_networks
 from swarm.train.device import DeviceThread
 from swarm.train.job import TrainingJob
 from swarm.train.lockstep import run_lockstep
-from swarm.train.optimizer import SGD
+from swarm.train.optimizer import SGD, Adam
 from swarm.wire.codecs import CodecSpec
 from swarm.wire.limits import MIB
 from tests.integration.test_training import PATIENCE, finished, memory_of
@@ -75,3 +79,20 @@ async def test_codecs_follow_a_slow_uplink_and_every_step_has_those_that_its_rec
     assert tuple(followed.losses) == same.losses
     assert same.losses[:first] == plain.losses[:first]
     assert same.losses[first] != plain.losses[first]
+
+
+async def test_a_decoder_that_gives_zeros_is_seen_in_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared = prepare_job(replace(job("int6"), steps=12, optimizer=Adam(lr=1e-2)))
+    trained = lockstep_job(prepared, cancelled=lambda: False)
+    bounds, codecs = [0, 2, len(trained.graph.operators)], [CodecSpec("int6")] * 2
+    put_together = Integers.put_together
+
+    def zeros(self: Integers, arrived: Arrived, place: Place) -> Rebuilt:
+        return Rebuilt(tensor=torch.zeros_like(put_together(self, arrived, place).tensor))
+
+    async with DeviceThread(CPU) as device:
+        encoded = await device.run(lambda: run_lockstep(trained, CPU, bounds, codecs).losses)
+        monkeypatch.setattr(Integers, "put_together", zeros)
+        blind = await device.run(lambda: run_lockstep(trained, CPU, bounds, codecs).losses)
+    assert encoded[-1] < 0.5 * encoded[0]
+    assert blind[-1] > 0.9 * blind[0]

@@ -164,6 +164,23 @@ def test_what_is_not_finite_arrives_as_it_was(text: str, bad: float) -> None:
 
 
 @pytest.mark.parametrize("text", DENSE + SPARSE)
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_gradient_that_is_not_finite_comes_back_as_it_was_in_the_mask_or_outside(
+    text: str, bad: float
+) -> None:
+    activation = noise(40, 50)
+    forward = take_apart(activation, spec(text), Request(seed=1, gradient=False))
+    arrived = decode(forward.encode())
+    for largest in (True, False):
+        gradient = noise(40, 50, seed=2)
+        place = activation.abs().argmax() if largest else activation.abs().argmin()
+        gradient.view(-1)[place] = bad
+        back = decode(encode(gradient, text, gradient=True, mask=arrived.mask), forward.mask).tensor
+        assert torch.equal(back.view(-1)[place], torch.tensor(bad)) or bool(back.view(-1)[place].isnan())
+        assert bool(back.view(-1)[place].isnan()) == math.isnan(bad)
+
+
+@pytest.mark.parametrize("text", DENSE + SPARSE)
 def test_zeros_equal_elements_and_denormals_stay_finite(text: str) -> None:
     for tensor in (torch.zeros(30, 30), torch.full((30, 30), 2.5), torch.full((30, 30), 1e-41)):
         found = decode(encode(tensor, text)).tensor
