@@ -85,6 +85,8 @@ def _held_out(job: JobStatus) -> tuple[tuple[str, str] | str, ...]:
         loss = (("  held-out ", "dim"), shown_number(last.loss), (f" at step {last.step}", "dim"))
     else:
         return ()
+    if job.spot_check is not None:
+        loss = (*loss, (f" (codecs {job.spot_check.difference:+.2%})", "dim"))
     metric = job.validations[-1].metric if job.validations else None
     return loss if metric is None else (*loss, ("  metric ", "dim"), shown_number(metric))
 

@@ -265,7 +265,8 @@ class PipelineMachine:
                 return None
             clip_norm, metrics = self.role.clip_norm, current.metrics
             reports, current.reports = current.reports, {}
-            settlement = settle(reports, clip_norm=clip_norm, metrics=metrics)
+            checks = self.role.spot_checks and current.phase == "evaluate"
+            settlement = settle(reports, clip_norm=clip_norm, metrics=metrics, spot_check=checks)
             return [
                 SendRecord(phase=current.phase, step=current.step, settlement=settlement, reports=reports)
             ]

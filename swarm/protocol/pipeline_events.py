@@ -45,6 +45,9 @@ class StageRole:
     quality: Quality | None = None
     """The floor of the policy ``deadline``, under which records change codecs; None under any other."""
 
+    spot_checks: bool = False
+    """Whether each evaluation pass ends with its first micro-batch once more, without codecs."""
+
     def __post_init__(self) -> None:
         """Refuse what could never run."""
         if len(self.depths) != len(self.incarnations) or not 0 <= self.stage < len(self.depths):
@@ -55,10 +58,15 @@ class StageRole:
             raise LocalError(f"each stage must hold a micro-batch: {self.depths}")
 
     def batches(self, name: PassName) -> int:
-        """Micro-batches of one of the passes."""
+        """Micro-batches of one of the passes, with the spot check."""
         if name.phase == "train":
             return self.micro_batches
-        return self.evaluation_batches if name.step == self.passes.steps else self.validation_batches
+        last = name.step == self.passes.steps
+        return (self.evaluation_batches if last else self.validation_batches) + self.spot_checks
+
+    def is_spot_check(self, name: PassName, micro_batch: int) -> bool:
+        """Whether a micro-batch of a pass is its first one once more, as it is."""
+        return self.spot_checks and name.phase == "evaluate" and micro_batch == self.batches(name) - 1
 
     @property
     def recorder(self) -> StageIndex:

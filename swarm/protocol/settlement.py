@@ -16,6 +16,16 @@ _CLIP_EPSILON = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpotCheck:
+    """The loss of one micro-batch that travelled twice."""
+
+    encoded: float
+    """With the codecs of the step."""
+    lossless: float
+    """With every element as it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
     """What a step came to: see :class:`swarm.wire.messages.pipeline.StepRecord`."""
 
@@ -26,6 +36,8 @@ class Settlement:
     cause: str
     metric: float | None = None
     """Mean over the micro-batches of an evaluation whose graph has a metric."""
+    spot_check: SpotCheck | None = None
+    """Of an evaluation of a job with codecs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +53,23 @@ class Validation:
 
 
 def settle(
-    reports: Mapping[int, StageReport], *, clip_norm: float, metrics: Sequence[float] = ()
+    reports: Mapping[int, StageReport],
+    *,
+    clip_norm: float,
+    metrics: Sequence[float] = (),
+    spot_check: bool = False,
 ) -> Settlement:
     """Settle one pass from the reports of all its stages, by stage. ``clip_norm`` of 0 does not clip.
 
     ``metrics`` are those of the micro-batches, in order, where there are any. One that is not finite fails
-    nothing.
+    nothing. With a ``spot_check`` the last micro-batch is the first one once more, and counts for no mean.
     """
     losses = [loss for stage in sorted(reports) for loss in reports[stage].losses]
+    checked = None
+    if spot_check:
+        *losses, lossless = losses
+        checked = SpotCheck(encoded=losses[0], lossless=lossless)
+        metrics = metrics[:-1]
     loss = sum(losses) / len(losses) if losses else 0.0
     squares = sorted(
         ((square.parameter, square.total) for report in reports.values() for square in report.squares),
@@ -60,7 +81,15 @@ def settle(
         return Settlement(outcome="failed", clip=0.0, norm=norm, loss=loss, cause=cause)
     if evaluating:
         metric = sum(metrics) / len(metrics) if metrics else None
-        return Settlement(outcome="evaluated", clip=1.0, norm=0.0, loss=loss, cause="", metric=metric)
+        return Settlement(
+            outcome="evaluated",
+            clip=1.0,
+            norm=0.0,
+            loss=loss,
+            cause="",
+            metric=metric,
+            spot_check=checked,
+        )
     clip = min(1.0, clip_norm / (norm + _CLIP_EPSILON)) if clip_norm > 0 else 1.0
     return Settlement(outcome="applied", clip=clip, norm=norm, loss=loss, cause="")
 

@@ -6,10 +6,10 @@ from typing import Final, Literal
 
 from swarm.ids import JobId, PeerId
 from swarm.protocol.encodings import AHEAD
-from swarm.protocol.settlement import Validation
+from swarm.protocol.settlement import SpotCheck, Validation
 from swarm.services.status.curve import LossCurve
 from swarm.wire.codecs import Codecs
-from swarm.wire.messages.jobs import JobProgress, JobState, JobTuning, JobValidation
+from swarm.wire.messages.jobs import JobProgress, JobSpotCheck, JobState, JobTuning, JobValidation
 from swarm.wire.records.blobs import TensorBlob
 from swarm.wire.records.manifest import Manifest
 from swarm.wire.records.plan import Plan
@@ -42,6 +42,8 @@ class Job:
     """When the first step came that was not caught up with, and how many there were then."""
     validations: list[Validation] = field(default_factory=list)
     """The losses of held-out samples so far, by rising step."""
+    spot_check: SpotCheck | None = None
+    """Of the last evaluation, where the job has codecs."""
     held_out: float = float("nan")
     """The last of them, once it is that of the trained weights."""
     weights: tuple[TensorBlob, ...] = ()
@@ -131,6 +133,8 @@ class Job:
         """Note an evaluation, each once: who follows a job anew may hear of some again."""
         if self.validations and self.validations[-1].step >= progress.step:
             return
+        if isinstance(progress, JobSpotCheck) and math.isfinite(progress.encoded - progress.lossless):
+            self.spot_check = SpotCheck(encoded=progress.encoded, lossless=progress.lossless)
         metric = progress.metric if isinstance(progress, JobValidation) else math.inf
         found = metric if math.isfinite(metric) else None
         self.validations.append(Validation(step=progress.step, loss=progress.loss, metric=found))

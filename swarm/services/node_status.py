@@ -22,6 +22,7 @@ from swarm.services.status.document import (
     MemberStatus,
     PeerStatus,
     PlanStatus,
+    SpotCheckStatus,
     StageStatus,
     StatusDocument,
     SwarmStatus,
@@ -238,6 +239,19 @@ def _job(job: Job, held: tuple[HeldStage, ...], sentence: str) -> JobStatus:
             ValidationPoint(step=validation.step, loss=validation.loss, metric=validation.metric)
             for validation in job.validations[-MAX_POINTS:]
         ),
+        spot_check=_spot_check(job),
+    )
+
+
+def _spot_check(job: Job) -> SpotCheckStatus | None:
+    found = job.spot_check
+    if found is None:
+        return None
+    difference = (found.encoded - found.lossless) / abs(found.lossless) if found.lossless else 0.0
+    return SpotCheckStatus(
+        encoded=found.encoded,
+        lossless=found.lossless,
+        difference=difference if math.isfinite(difference) else 0.0,
     )
 
 

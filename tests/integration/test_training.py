@@ -1,6 +1,7 @@
 """Whole swarms in one process: real nodes, real TLS, real capture; over memory and over loopback."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from swarm.services.training.verify import Trained, Verification, lockstep_job, 
 from swarm.testing.cluster import Cluster, NetworksOf, loopback_networks, memory_networks
 from swarm.train.device import DeviceThread
 from swarm.train.job import TrainingJob
-from swarm.train.lockstep import run_lockstep
+from swarm.train.lockstep import Lockstep, LockstepJob, run_lockstep
 from swarm.train.optimizer import SGD, Constant
 from swarm.train.reference import held_out_loss
 from swarm.train.transforms import Noise, Normalize, RandomCrop, RandomHorizontalFlip
@@ -544,6 +545,13 @@ async def test_the_status_says_what_codecs_save_and_lose(tmp_path: Path, make_jo
     assert {stage.codec for stage in shown} == {"int8"}
 
 
+def _first_held_out(job: LockstepJob, trained: Mapping[str, torch.Tensor]) -> float:
+    """The loss of the first held-out micro-batch, without codecs."""
+    assert job.held_out is not None
+    plain = Lockstep(replace(job, tensors=trained), (0, len(job.graph.operators)), torch.device("cpu"))
+    return plain.evaluate(0, job.held_out(0))
+
+
 @pytest.mark.parametrize("policy", ["int8", "bf16z", "int4", "topk:20%:8", "uniform:6", "adatopk:4"])
 async def test_every_policy_trains_to_the_bits_of_the_same_codecs_in_one_process(
     policy: str, tmp_path: Path, make_job: MakeJob
@@ -563,6 +571,10 @@ async def test_every_policy_trains_to_the_bits_of_the_same_codecs_in_one_process
     async with DeviceThread(torch.device("cpu")) as device:
         same = await device.run(lambda: run_lockstep(job, torch.device("cpu"), bounds, codecs))
         plain = await device.run(lambda: run_lockstep(job, torch.device("cpu"), bounds))
+        first = await device.run(lambda: _first_held_out(job, same.tensors))
+    assert run.job.spot_check is not None
+    assert run.job.spot_check.lossless == first
+    assert run.job.spot_check.encoded != first
     assert tuple(run.job.losses) == same.losses
     assert run.job.held_out == same.held_out
     assert same.losses != plain.losses

@@ -13,7 +13,7 @@ from swarm.graph.stage import Edge, SharedParameter, SharedUse
 from swarm.ids import Incarnation, JobId, OperatorIndex, StageIndex, Step, ValueId
 from swarm.protocol import pipeline_events as say
 from swarm.protocol.order import default_depth
-from swarm.protocol.passes import Passes
+from swarm.protocol.passes import Passes, PassName
 from swarm.protocol.pipeline import PipelineMachine
 from swarm.wire.codecs import CodecSpec, Quality, parse_policy
 from swarm.wire.messages.pipeline import (
@@ -453,6 +453,18 @@ def record(outcome: str, **changes: object) -> say.RecordArrived:
     numbers = {"loss": 1.0, "norm": 1.0} | {k: v for k, v in changes.items() if k in {"loss", "norm"}}
     message = StepRecord(fence=fence(2, 1, **where), outcome=outcome, clip=1.0, cause="", **numbers)  # type: ignore[arg-type]
     return say.RecordArrived(message=message)
+
+
+def test_the_spot_check_is_one_micro_batch_more_at_the_end_of_an_evaluation() -> None:
+    checked = role(3, 1, spot_checks=True)
+    train, evaluate = (
+        PassName(phase=phase, step=Step(checked.passes.steps)) for phase in ("train", "evaluate")
+    )
+    assert (checked.batches(train), checked.batches(evaluate)) == (4, 4)
+    assert [checked.is_spot_check(evaluate, number) for number in range(4)] == [False] * 3 + [True]
+    assert not any(checked.is_spot_check(train, number) for number in range(4))
+    assert role(3, 1).batches(evaluate) == 3
+    assert not role(3, 1).is_spot_check(evaluate, 2)
 
 
 def tuned(*later: str, **changes: object) -> say.RecordArrived:

@@ -1,6 +1,7 @@
 """Golden bytes of every message of wire version 1. The file is added to, never edited."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,19 @@ SAMPLES: list[Message] = [
         loss=3.25,
         cause="",
         metric=0.75,
+    ),
+    jobs.JobSpotCheck(
+        job=JOB,
+        incarnation=1,
+        step=50,
+        outcome="evaluated",
+        clip=1.0,
+        norm=0.0,
+        loss=3.25,
+        cause="",
+        metric=math.inf,
+        encoded=3.5,
+        lossless=3.375,
     ),
     jobs.JobTuning(
         job=JOB,

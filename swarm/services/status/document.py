@@ -150,6 +150,17 @@ class ValidationPoint(Struct, frozen=True, kw_only=True):
     """What the author's metric came to; null without one."""
 
 
+class SpotCheckStatus(Struct, frozen=True, kw_only=True):
+    """The loss of one held-out micro-batch that travelled twice, when samples were last evaluated."""
+
+    encoded: float
+    """With the codecs of the step."""
+    lossless: float
+    """With every element as it is."""
+    difference: float
+    """What codecs add to the loss, relative to it."""
+
+
 class JobStatus(Struct, frozen=True, kw_only=True):
     """One training run, as far as this node knows."""
 
@@ -179,6 +190,8 @@ class JobStatus(Struct, frozen=True, kw_only=True):
     """The loss so far, thinned (``swarm.services.status.curve``)."""
     validations: tuple[ValidationPoint, ...] = ()
     """The held-out loss so far, as often as the job measures it; the newest where there are many."""
+    spot_check: SpotCheckStatus | None = None
+    """What codecs do to the loss; null without codecs or held-out samples, and before the first look."""
 
 
 class LinkStatus(Struct, frozen=True, kw_only=True):

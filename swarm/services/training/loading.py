@@ -24,6 +24,7 @@ from swarm.services.training.arrays import from_array
 from swarm.services.training.samples import Samples
 from swarm.train.device import DeviceThread
 from swarm.train.stage import StageExecutor, StageTask
+from swarm.wire.codecs import NO_COMPRESSION
 from swarm.wire.limits import MAX_MICRO_BATCHES
 from swarm.wire.messages.pipeline import Phase
 from swarm.wire.records.blobs import TensorBlob
@@ -99,7 +100,7 @@ def _take_apart(job: Job, plan: Plan, index: StageIndex, graphs: tuple[Graph, Gr
     held_out, evaluation_batches = manifest.held_out, 0
     if held_out is not None:
         evaluation_batches = held_out_batches(held_out.samples, manifest.micro_batch_size)
-        evaluation_batches = min(evaluation_batches, MAX_MICRO_BATCHES)
+        evaluation_batches = min(evaluation_batches, MAX_MICRO_BATCHES - 1)  # and the spot check
     stage, evaluation = stages[index], evaluations[index]
     shared = tuple(
         parameter
@@ -125,6 +126,7 @@ def _take_apart(job: Job, plan: Plan, index: StageIndex, graphs: tuple[Graph, Gr
         shared=shared,
         clip_norm=manifest.optimizer.clip_norm,
         quality=manifest.policy.quality,
+        spot_checks=manifest.policy != NO_COMPRESSION and evaluation_batches > 0,
     )
     return _Parts(
         train=train,

@@ -17,6 +17,7 @@ from swarm.compress.boundaries import Direction
 from swarm.compress.ladder import Encoded, TakenApart, read
 from swarm.ids import PeerId, StageIndex, ValueId
 from swarm.protocol.encodings import Encodings
+from swarm.protocol.passes import PassName
 from swarm.protocol.pipeline import PipelineMachine
 from swarm.protocol.pipeline_events import (
     AdoptShared,
@@ -51,7 +52,7 @@ from swarm.services.training.retuning import Retuning, neighbour_rates
 from swarm.services.training.stage_work import Made, StageWork
 from swarm.train.device import DeviceThread
 from swarm.wire.codecs import Codecs
-from swarm.wire.messages.jobs import JobProgress, JobTuning, JobValidation
+from swarm.wire.messages.jobs import JobProgress, JobSpotCheck, JobTuning, JobValidation
 from swarm.wire.messages.pipeline import (
     BoundaryTensor,
     CodedTensor,
@@ -180,7 +181,11 @@ class StagePipeline:
     async def _do(self, work: Work) -> None:
         match work:
             case Forward():
-                items = await self.loaded.samples.read(work.phase, work.step, work.micro_batch)
+                name = PassName(phase=work.phase, step=work.step)
+                again = self.loaded.role.is_spot_check(name, work.micro_batch)
+                items = await self.loaded.samples.read(
+                    work.phase, work.step, 0 if again else work.micro_batch
+                )
                 work = replace(work, received=await self._read(work.received, work.phase, "forward"))
                 self._computed(await self._device.run(self.work.forward, work, items))
             case Backward():
@@ -318,13 +323,16 @@ class StagePipeline:
             loss=measured(found.loss),
             cause=printable(found.cause),
         )
-        if found.metric is not None:
-            fields = msgspec.structs.asdict(progress) | {"metric": measured(found.metric)}
+        fields = msgspec.structs.asdict(progress)
+        if found.metric is not None or found.spot_check is not None:
+            fields["metric"] = measured(math.inf if found.metric is None else found.metric)
             progress = JobValidation(**fields)
+        if found.spot_check is not None:
+            losses = {"encoded": found.spot_check.encoded, "lossless": found.spot_check.lossless}
+            progress = JobSpotCheck(**fields | {name: measured(loss) for name, loss in losses.items()})
         tuning, later = self._retune(action)
         if tuning is not None:
-            fields = msgspec.structs.asdict(progress) | {"later": later, "hiding": printable(tuning.hiding)}
-            progress = JobTuning(**fields)
+            progress = JobTuning(**fields | {"later": later, "hiding": printable(tuning.hiding)})
         self._context.send(self.loaded.job.coordinator, progress)
         for target in range(len(role.incarnations)):
             record = StepRecord(

@@ -15,8 +15,9 @@ from swarm.compress.ladder import Encoded, TakenApart, plainly, put_together
 from swarm.data.tensors import Array
 from swarm.errors import RemoteProtocolError
 from swarm.graph.dag import activations
-from swarm.ids import OperatorIndex, PeerId, ValueId, short
+from swarm.ids import OperatorIndex, PeerId, Step, ValueId, short
 from swarm.protocol.encodings import Encodings
+from swarm.protocol.passes import PassName
 from swarm.protocol.pipeline_events import AdoptShared, Backward, Forward, Measure, SendShared, Update
 from swarm.services.training.arrays import from_array, to_array
 from swarm.services.training.loading import LoadedStage
@@ -82,8 +83,10 @@ class StageWork:
 
         What another codec, or more entries, would take here is not in the memory that was counted.
         """
-        sender = message.fence.source if message.direction == "forward" else self._loaded.role.stage
-        spec, coding = self._encodings.of(message.fence.step)[sender], message.coding
+        role, name = self._loaded.role, PassName(phase=message.fence.phase, step=Step(message.fence.step))
+        sender = message.fence.source if message.direction == "forward" else role.stage
+        agreed = CodecSpec() if role.is_spot_check(name, message.micro_batch) else None
+        spec, coding = agreed or self._encodings.of(name.step)[sender], message.coding
         kept, bits = (
             (entries_kept(spec.kept, message.header.elements), spec.bits)
             if spec.codec == "topk"
@@ -128,7 +131,8 @@ class StageWork:
         passage = Passage(phase=work.phase, step=work.step, micro_batch=work.micro_batch, direction="forward")
         received = self._received(work.received, passage)
         if work.phase == "evaluate":
-            result = self._executor.evaluate(work.micro_batch, inputs, received)
+            first = self._loaded.role.is_spot_check(_pass_of(passage), work.micro_batch)
+            result = self._executor.evaluate(0 if first else work.micro_batch, inputs, received)
         else:
             result = self._executor.forward(work.step, work.micro_batch, inputs, received)
         sent = self._boundaries.send(result.outgoing, passage, self._codecs(passage))
@@ -201,6 +205,8 @@ class StageWork:
     def _codecs(self, passage: Passage) -> dict[ValueId, CodecSpec]:
         """The codec of each tensor that is sent: that of its hop, which its gradient takes back."""
         role, codecs = self._loaded.role, self._encodings.of(passage.step)
+        if role.is_spot_check(_pass_of(passage), passage.micro_batch):
+            codecs = (CodecSpec(),) * len(codecs)
         route = role.train if passage.phase == "train" else role.evaluate
         forward = passage.direction == "forward"
         edges = route.outgoing if forward else route.incoming
@@ -213,3 +219,7 @@ class StageWork:
         return {
             key: put_together(cast("Received", payload), place).tensor for key, payload in payloads.items()
         }
+
+
+def _pass_of(passage: Passage) -> PassName:
+    return PassName(phase=passage.phase, step=Step(passage.step))

@@ -5,7 +5,8 @@ coordinator -> any -> any  JobOutcome (when the job ends, and on link-up)
 author -> any              JobCancel
 follower -> coordinator    JobFollow, answered by JobNotice now and on every change, and JobProgress
 recorder -> coordinator -> follower    JobProgress, for every step, and JobValidation,
-                                       for an evaluation with a metric, JobTuning where codecs change
+                                       for an evaluation with a metric, JobSpotCheck for one with codecs,
+                                       JobTuning where codecs change
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -64,6 +65,16 @@ class JobValidation(JobProgress, frozen=True, kw_only=True):
     NUMBER: ClassVar[int] = 16
     metric: Measured
     """Mean over the micro-batches."""
+
+
+class JobSpotCheck(JobValidation, frozen=True, kw_only=True):
+    """What an evaluation came to of a job with codecs; its metric is infinite where the job has none."""
+
+    NUMBER: ClassVar[int] = 18
+    encoded: Measured
+    """The loss of the first micro-batch, with the codecs of the step."""
+    lossless: Measured
+    """The same, with every element as it is."""
 
 
 class JobTuning(JobProgress, frozen=True, kw_only=True):

@@ -25,6 +25,7 @@ MESSAGES: Final[dict[int, type[Message]]] = {
         jobs.JobOutcome,
         jobs.JobValidation,
         jobs.JobTuning,
+        jobs.JobSpotCheck,
         coordination.Offer,
         coordination.PlanIssue,
         coordination.StageReady,

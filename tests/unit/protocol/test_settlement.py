@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from swarm.protocol.settlement import settle
+from swarm.protocol.settlement import SpotCheck, settle
 from swarm.wire.messages.pipeline import Fence, Phase, Square, StageReport
 
 
@@ -110,3 +110,17 @@ def test_evaluation_settles_to_the_mean_of_its_losses() -> None:
         clip_norm=1.0,
     )
     assert (found.outcome, found.loss) == ("evaluated", 3.0)
+
+
+def test_a_spot_check_is_told_and_counts_for_no_mean() -> None:
+    reports = {0: report(0, phase="evaluate"), 1: report(1, losses=(2.0, 4.0, 1.5), phase="evaluate")}
+    found = settle(reports, clip_norm=0.0, metrics=(0.5, 0.75, 9.0), spot_check=True)
+    assert (found.outcome, found.loss, found.metric) == ("evaluated", 3.0, 0.625)
+    assert found.spot_check == SpotCheck(encoded=2.0, lossless=1.5)
+    assert settle(reports, clip_norm=0.0).spot_check is None
+
+
+def test_a_spot_check_that_is_not_finite_fails_nothing() -> None:
+    reports = {0: report(0, losses=(2.0, math.inf), phase="evaluate")}
+    found = settle(reports, clip_norm=0.0, spot_check=True)
+    assert (found.outcome, found.loss) == ("evaluated", 2.0)
