@@ -39,6 +39,7 @@ class _Nature:
     loopback: bool
     link_local: bool
     local: bool
+    internet: bool
     one_host: bool
     neighbourhood: str
 
@@ -58,6 +59,7 @@ def _nature(host: str) -> _Nature:
         loopback=ip.is_loopback,
         link_local=ip.is_link_local,
         local=ip.is_loopback or ip.is_link_local or any(ip in network for network in _LOCAL[ip.version]),
+        internet=ip.is_global,
         one_host=one_host,
         neighbourhood=str(ipaddress.ip_network((start, bits))),
     )
@@ -93,7 +95,7 @@ class Address:
     @property
     def is_global(self) -> bool:
         """Whether the address is one of the internet's, and not of some network's own."""
-        return _parsed(self.host).is_global
+        return _nature(self.host).internet
 
     @property
     def is_link_local(self) -> bool:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import assert_never
 
 from swarm.clock import Clock
-from swarm.dht.addresses import may_pass
 from swarm.dht.limits import K
 from swarm.dht.messages import (
     KNOWN_BYTES,
@@ -71,7 +70,8 @@ class Answering:
                 not contact.silences
                 and contact.id != asker.id
                 and reachable[contact.family]
-                and may_pass(contact.address, between=asker.address)
+                and contact.nameable
+                and (asker.loopback or not contact.loopback)
             )
 
         named = self._table.closest(question.target, K, of=is_of_use)

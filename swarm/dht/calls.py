@@ -2,14 +2,15 @@
 
 import asyncio
 import secrets
+from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from swarm.clock import Clock
 from swarm.dht.addresses import Address
 from swarm.dht.contacts import Contacts
-from swarm.dht.limits import TRANSMISSIONS
+from swarm.dht.limits import FRESH_SECONDS, MAX_LATE, TRANSMISSIONS
 from swarm.dht.messages import MESSAGE_ID_BYTES, Answer, Challenge, Datagram, Question, Reply, Request
 from swarm.dht.proof import Proof, answering_statement, asking_statement, is_proof, make_proof, node_id
 from swarm.dht.reachability import Reachability
@@ -64,18 +65,13 @@ class _Call:
     outcome: asyncio.Future[Answered | _Ending]
     started: float
     contact: Contact | None
-    message: bytes = field(default_factory=lambda: secrets.token_bytes(MESSAGE_ID_BYTES))
+    messages: list[bytes] = field(default_factory=list)
     transmissions: int = 0
-    sent: float = 0.0
     cookie: bytes = b""
     proof: Proof | None = None
     timer: asyncio.TimerHandle | None = None
     doubt_timer: asyncio.TimerHandle | None = None
     doubted: bool = False
-
-    def matches(self, sender: bytes, address: Address) -> bool:
-        """Whether a datagram with this message id comes from the one that was asked."""
-        return address == self.target.address and self.target.node in {None, sender}
 
     def doubt(self) -> None:
         """The answer is late; the caller hears so once."""
@@ -94,6 +90,22 @@ class _Call:
         self.stop_timers()
         if not self.outcome.done():
             self.outcome.set_result(outcome)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sent:
+    """One datagram of a call, by its message id, which is its own: so an answer says how long it took.
+
+    ``call`` is None once that has ended.
+    """
+
+    target: Target
+    when: float
+    call: _Call | None
+
+    def matches(self, sender: bytes, address: Address) -> bool:
+        """Whether an answer to it comes from the one that was asked."""
+        return address == self.target.address and self.target.node in {None, sender}
 
 
 class Calls:
@@ -119,12 +131,15 @@ class Calls:
         self._contacts = contacts
         self._clock = clock
         self._transmit = transmit
-        self._calls: dict[bytes, _Call] = {}
+        self._sent: dict[bytes, _Sent] = {}
+        self._late: OrderedDict[bytes, _Sent] = OrderedDict()
+        """The last that was sent for calls that have ended: an answer still shows that its node lives."""
         self._round_trip = RoundTrip()
         self.made = self.repeated = self.unanswered = 0
 
     def __len__(self) -> int:
-        return len(self._calls)
+        """Datagrams whose answers are waited for."""
+        return len(self._sent)
 
     async def call(
         self, target: Target, question: Question, *, on_doubt: Callable[[], None] | None = None
@@ -144,14 +159,13 @@ class Calls:
             started=self._clock.elapsed(),
             contact=self._contacts.find(target.node, target.address) if target.node else None,
         )
-        self._calls[call.message] = call
         self.made += 1
         try:
             self._request(call)
             outcome = await call.outcome
         finally:
             call.settle(_Ending.SILENCE)
-            del self._calls[call.message]
+            self._end(call)
         match outcome:
             case Answered():
                 return outcome
@@ -162,13 +176,23 @@ class Calls:
             case _Ending.SILENCE:
                 raise RemoteTimeoutError(f"{target.address} does not answer")
 
+    def _end(self, call: _Call) -> None:
+        """Wait for no answer any more; those that come all the same will be known as such for a while."""
+        for message in call.messages:
+            sent = self._sent.pop(message, None)
+            if sent is not None:
+                self._late[message] = replace(sent, call=None)
+        while len(self._late) > MAX_LATE:
+            self._late.popitem(last=False)
+
     def _request(self, call: _Call) -> None:
         """Send the request, sealed as the other is known to read it, and start the wait."""
         contact = call.contact
         heard = contact.envelope if contact is not None else None
         envelope = self._sealer.best(heard) if not call.transmissions else self._sealer.compatible(heard)
+        message = secrets.token_bytes(MESSAGE_ID_BYTES)
         request = Request(
-            message=call.message,
+            message=message,
             storing=self._reachability.stores_for(call.target.address),
             prove=contact is None,
             cookie=call.cookie,
@@ -176,19 +200,30 @@ class Calls:
             question=call.question,
         )
         call.transmissions += 1
-        call.sent = self._clock.elapsed()
+        call.messages.append(message)
+        self._sent[message] = _Sent(target=call.target, when=self._clock.elapsed(), call=call)
         if self._transmit(request, envelope, call.target.address):
             self._wait(call)
         else:
             call.settle(_Ending.NO_ROUTE)
 
     def _wait(self, call: _Call) -> None:
-        known = call.contact is not None and call.contact.round_trip.smoothed is not None
-        measured = call.contact.round_trip if call.contact is not None and known else self._round_trip
+        measured = self._round_trips(call.contact)
+        timeout = max(one.timeout for one in measured)
+        patience = max(one.patience for one in measured)
         loop = asyncio.get_running_loop()
         call.stop_timers()
-        call.timer = loop.call_later(measured.timeout, self._on_silence, call)
-        call.doubt_timer = loop.call_later(measured.patience, call.doubt)
+        call.timer = loop.call_later(timeout, self._on_silence, call)
+        if patience < timeout and not call.doubted:
+            call.doubt_timer = loop.call_later(patience, call.doubt)
+
+    def _round_trips(self, contact: Contact | None) -> tuple[RoundTrip, ...]:
+        """What says how long an answer may take: everybody's, too, where the contact's are old."""
+        if contact is None or contact.round_trip.smoothed is None:
+            return (self._round_trip,)
+        if self._clock.elapsed() - contact.answered < FRESH_SECONDS:
+            return (contact.round_trip,)
+        return contact.round_trip, self._round_trip
 
     def _on_silence(self, call: _Call) -> None:
         call.doubt()
@@ -202,13 +237,16 @@ class Calls:
 
     def on_own(self, request: Request) -> None:
         """A request of our own came back to us: the address that it went to is ours."""
-        call = self._calls.get(request.message)
-        if call is not None:
-            call.settle(_Ending.ITSELF)
+        sent = self._sent.get(request.message)
+        if sent is not None and sent.call is not None:
+            sent.call.settle(_Ending.ITSELF)
 
     def on_reply(self, reply: Reply, opened: Opened, address: Address) -> None:
-        """Take an answer; raises RemoteProtocolError where nobody asked, or the proof is missing or bad."""
-        call = self._match(reply.message, opened, address)
+        """Take an answer; raises RemoteProtocolError where nobody asked, or the proof is missing or bad.
+
+        One that comes too late for its call still says that the node is there, and how long it takes.
+        """
+        sent = self._match(reply.message, opened, address)
         contact = self._contacts.recognise(opened, address)
         if contact is None:
             if reply.proof is None:
@@ -217,16 +255,15 @@ class Calls:
             contact = self._contacts.admit(opened, address, storing=reply.storing)
         else:
             self._contacts.note(contact, opened, storing=reply.storing)
-        if call.transmissions == 1:
-            seconds = self._clock.elapsed() - call.sent
-            contact.round_trip.sample(seconds)
-            self._round_trip.sample(seconds)
-        call.settle(Answered(contact=contact, answer=reply.answer))
+        self._measure(reply.message, sent, contact)
+        if sent.call is not None:
+            sent.call.settle(Answered(contact=contact, answer=reply.answer))
 
     def on_challenge(self, challenge: Challenge, opened: Opened, address: Address) -> None:
         """Ask again with our proof over the cookie; raises RemoteProtocolError as :meth:`on_reply` does."""
-        call = self._match(challenge.message, opened, address)
-        if call.proof is not None:
+        sent = self._match(challenge.message, opened, address)
+        call = sent.call
+        if call is not None and call.proof is not None:
             raise RemoteProtocolError("a node challenges twice")
         self._check(challenge.proof, opened, challenge.message)
         contact = self._contacts.recognise(opened, address)
@@ -234,6 +271,9 @@ class Calls:
             contact = self._contacts.admit(opened, address, storing=challenge.storing)
         else:
             self._contacts.note(contact, opened, storing=challenge.storing)
+        self._measure(challenge.message, sent, contact)
+        if call is None:
+            return
         statement = asking_statement(
             asking=self._node, boot=self._sealer.boot, answering=opened.sender, cookie=challenge.cookie
         )
@@ -243,11 +283,19 @@ class Calls:
         call.transmissions = 0
         self._request(call)
 
-    def _match(self, message: bytes, opened: Opened, address: Address) -> _Call:
-        call = self._calls.get(message)
-        if call is None or not call.matches(opened.sender, address):
+    def _match(self, message: bytes, opened: Opened, address: Address) -> _Sent:
+        sent = self._sent.get(message) or self._late.get(message)
+        if sent is None or not sent.matches(opened.sender, address):
             raise RemoteProtocolError("an answer to nothing that was asked there")
-        return call
+        return sent
+
+    def _measure(self, message: bytes, sent: _Sent, contact: Contact) -> None:
+        """Count the round trip of one datagram, once."""
+        self._sent.pop(message, None)
+        self._late.pop(message, None)
+        contact.answered = self._clock.elapsed()
+        for round_trip in (contact.round_trip, self._round_trip):
+            round_trip.sample(contact.answered - sent.when)
 
     def _check(self, proof: Proof, opened: Opened, message: bytes) -> None:
         statement = answering_statement(
@@ -258,5 +306,6 @@ class Calls:
 
     def close(self) -> None:
         """End all calls as if unanswered."""
-        for call in self._calls.values():
-            call.settle(_Ending.SILENCE)
+        for sent in self._sent.values():
+            if sent.call is not None:
+                sent.call.settle(_Ending.SILENCE)

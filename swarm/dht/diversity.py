@@ -43,10 +43,11 @@ def diverse(items: Sequence[Item], k: int) -> list[Item]:
     invites: dict[str, int] = {}
     for index, item in enumerate(items):
         prefix = item.prefix
-        alike = prefixes[prefix] = prefixes.get(prefix, 0) + 1
-        if alike > MAX_ALIKE:
+        alike = prefixes.get(prefix, 0)
+        if alike == MAX_ALIKE:
             rest.append(index)
             continue
+        prefixes[prefix] = alike + 1
         invite = item.invite
         if invite is not None:
             invites[invite] = invites.get(invite, 0) + 1

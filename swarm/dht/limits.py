@@ -54,6 +54,12 @@ FIRST_TIMEOUT_SECONDS: Final = 0.5
 TRANSMISSIONS: Final = 2
 """Datagrams of one call: the request, and once more after the first timeout."""
 
+FRESH_SECONDS: Final = 30.0
+"""How long a node's own round trips alone say how long to wait for it: later, everybody's count, too."""
+
+MAX_LATE: Final = 128
+"""Datagrams of ended calls whose answers are still known as such: of a few lookups, at 400 bytes each."""
+
 MAX_SILENCES: Final = 2
 """Calls in a row without an answer after which a contact is dropped, where others did answer meanwhile."""
 

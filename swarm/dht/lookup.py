@@ -37,12 +37,13 @@ class _State(Enum):
     DOUBTED = auto()
     ANSWERED = auto()
     FAILED = auto()
+    PASSED_OVER = auto()
 
 
 _SPARE: Final = 3
 """Times k that a lookup takes from the table: the closest of everybody may all be dead."""
 
-_GONE: Final = (_State.FAILED,)
+_GONE: Final = (_State.FAILED, _State.PASSED_OVER)
 _LATE: Final = (_State.DOUBTED,)
 _UNFINISHED: Final = (_State.NEW, _State.ASKED, _State.DOUBTED)
 """Tuples: their members are compared by identity, without a hash, for each candidate each time."""
@@ -78,7 +79,8 @@ class Lookup:
         self._question = FindNodes(target, "IPv4" in families, "IPv6" in families)
         self._k = k
         self._candidates: list[_Candidate] = []
-        self._addresses: dict[bytes, set[Address]] = {}
+        self._addresses: dict[bytes, set[bytes]] = {}
+        """Packed: nearly all that is told of is known, and needs no more than to be found here."""
         self._answered: set[bytes] = set()
         self._asked = 0
         self._late = 0
@@ -90,14 +92,17 @@ class Lookup:
         Empty where nobody answers. Ends within ``LOOKUP_SECONDS``, with what it has by then.
         """
         for contact in self._table.closest(self._target, _SPARE * self._k):
-            self._add(contact.id, contact.address)
+            self._add(contact.id, contact.address, contact.packed)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOOKUP_SECONDS):
                 await self._search()
+                if len(self._answered) < self._k and self._count(_State.PASSED_OVER) > len(self._answered):
+                    # That most are gone is less likely than that we were slow, or cut off for a while.
+                    await self._search_again(_State.PASSED_OVER)
                 for _ in range(MAX_REPEATED_LOOKUPS):
                     if self._answered or len(self._candidates) >= self._k:
                         break
-                    await self._search_again()
+                    await self._search_again(_State.FAILED)
         self._table.looked_up(self._target)
         answered = self._nearest(besides=(*_GONE, *_UNFINISHED))
         return [one.contact for one in answered if one.contact is not None]
@@ -115,11 +120,15 @@ class Lookup:
             for task in tasks:
                 task.cancel()
 
-    async def _search_again(self) -> None:
-        """Ask those once more that did not answer: where few are known, datagrams may have been lost."""
+    async def _search_again(self, state: _State) -> None:
+        """Ask those in ``state`` as if they were new: where few are known, datagrams may have been lost."""
         for candidate in self._candidates:
-            candidate.state = _State.NEW
+            if candidate.state is state:
+                candidate.state = _State.NEW
         await self._search()
+
+    def _count(self, state: _State) -> int:
+        return sum(one.state is state for one in self._candidates)
 
     def _nearest(self, *, besides: tuple[_State, ...]) -> list[_Candidate]:
         """The k closest, not all alike, whose state is none of ``besides``."""
@@ -133,8 +142,7 @@ class Lookup:
 
     def _next(self) -> _Candidate | None:
         """The closest that may be asked now. A late one holds no place among the k: others are asked."""
-        under_way = sum(one.state is _State.ASKED for one in self._candidates)
-        if under_way >= min(ALPHA + self._late, MAX_ALPHA) or self._asked >= MAX_LOOKUP_CALLS:
+        if self._count(_State.ASKED) >= min(ALPHA + self._late, MAX_ALPHA) or self._asked >= MAX_LOOKUP_CALLS:
             return None
         nearest = self._nearest(besides=(*_GONE, *_LATE))
         return next((one for one in nearest if one.state is _State.NEW), None)
@@ -159,20 +167,25 @@ class Lookup:
         candidate.state = _State.ANSWERED
         self._answered.add(candidate.node)
         candidate.contact = answered.contact
-        self._candidates = [one for one in self._candidates if one.node != candidate.node or one is candidate]
+        if len(self._addresses[candidate.node]) > 1:
+            self._candidates = [
+                one for one in self._candidates if one.node != candidate.node or one is candidate
+            ]
         for entry in answered.answer.nodes:
+            if entry.address in self._addresses.get(entry.node, ()):
+                continue
             address = Address.unpack(entry.address)
             if may_pass(address, between=candidate.address):
-                self._add(entry.node, address)
+                self._add(entry.node, address, entry.address)
 
-    def _add(self, node: bytes, address: Address) -> None:
+    def _add(self, node: bytes, address: Address, packed: bytes) -> None:
         """Count a candidate. A node may be told of at a few addresses, lest a liar hides it behind one."""
         addresses = self._addresses.setdefault(node, set())
-        known = node == self._own or node in self._answered or address in addresses
+        known = node == self._own or node in self._answered or packed in addresses
         if known or len(addresses) >= MAX_NODE_ADDRESSES:
             return
-        addresses.add(address)
-        state = _State.FAILED if self._contacts.is_silent(node, address) else _State.NEW
+        addresses.add(packed)
+        state = _State.PASSED_OVER if self._contacts.is_silent(node, address) else _State.NEW
         candidate = _Candidate(distance=distance(node, self._target), node=node, address=address, state=state)
         candidate.contact = self._contacts.find(node, address)
         bisect.insort(self._candidates, candidate)

@@ -4,12 +4,13 @@
 
     A -> B   Request              with ``proof`` where B is known to want one
     B -> A   Challenge            where B has not seen A's proof: here is a cookie, and my own proof
-    A -> B   Request              the same message id, now with A's proof over the cookie
+    A -> B   Request              once more, now with A's proof over the cookie
     B -> A   Reply                with ``proof`` where A asked for it
     B -> A   Knock                where A has asked for one, from another port of B's
 
 A request is never smaller than a challenge (it is padded), and a reply larger than its request goes only to
-an address that has echoed a cookie. Requests change nothing when repeated, so they may be sent again.
+an address that has echoed a cookie. Requests change nothing when repeated, so they may be sent again: each
+time with a message id of its own, so that the answer says which one it is to.
 """
 
 import hashlib

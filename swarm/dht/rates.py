@@ -4,6 +4,7 @@ Counted is what a member has sealed, since the rest costs no answer; what is too
 """
 
 from collections import OrderedDict
+from collections.abc import Hashable
 
 from swarm.clock import Clock
 from swarm.dht.addresses import Address
@@ -17,9 +18,9 @@ class Buckets:
         self._clock = clock
         self._rate = rate
         self._burst = burst
-        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._levels: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
 
-    def take(self, name: str) -> bool:
+    def take(self, name: Hashable) -> bool:
         """Take a token of ``name``; False where there is none."""
         now = self._clock.elapsed()
         level, since = self._levels.pop(name, (self._burst, now))
@@ -45,4 +46,4 @@ class Rates:
 
         One that is too many for its address does not count against those beside it.
         """
-        return self._addresses.take(str(address)) and self._prefixes.take(address.neighbourhood)
+        return self._addresses.take(address) and self._prefixes.take(address.neighbourhood)

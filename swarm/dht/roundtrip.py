@@ -23,7 +23,8 @@ class RoundTrip:
         return self._smoothed
 
     def sample(self, seconds: float) -> None:
-        """Count an answer to a request that was sent once (Karn's rule): RFC 6298, section 2."""
+        """Count the answer to one datagram (RFC 6298, section 2): at most our longest wait."""
+        seconds = min(seconds, MAX_TIMEOUT_SECONDS)
         if self._smoothed is None:
             self._smoothed = seconds
             self._variation = seconds / 2

@@ -86,6 +86,14 @@ class Opened:
     body: bytes
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sender:
+    """One that was heard lately: how it seals, and the key of that."""
+
+    envelope: Envelope
+    cipher: AESGCMSIV | ChaCha20Poly1305
+
+
 class _Seen:
     """The tags of what has come lately: two generations, of which the older is forgotten in time.
 
@@ -121,9 +129,7 @@ class Sealer:
         self._counter = 0
         self._epochs: dict[int, bytes] = {}
         self._own: dict[Envelope, AESGCMSIV | ChaCha20Poly1305] = {}
-        self._ciphers: OrderedDict[tuple[bytes, bytes, Envelope], AESGCMSIV | ChaCha20Poly1305] = (
-            OrderedDict()
-        )
+        self._senders: OrderedDict[tuple[bytes, bytes, int, int], _Sender] = OrderedDict()
         self._seen = _Seen(clock)
 
     def set_epoch(self, number: int, key: bytes) -> None:
@@ -139,7 +145,7 @@ class Sealer:
         for old in sorted(self._epochs)[:-_EPOCHS_KEPT]:
             del self._epochs[old]
         self._own.clear()
-        self._ciphers.clear()
+        self._senders.clear()
 
     @property
     def has_epoch(self) -> bool:
@@ -192,23 +198,26 @@ class Sealer:
         tag = datagram[-_TAG_BYTES:]
         if tag in self._seen:
             return Refused.SEEN
-        envelope = Envelope(epoch=epoch, suite=Suite(suite))
-        cipher = self._ciphers.get((node, boot, envelope)) or self._cipher(envelope, node, boot)
+        name = (node, boot, epoch, suite)
+        sender = self._senders.get(name)
+        if sender is None:
+            envelope = Envelope(epoch=epoch, suite=Suite(suite))
+            sender = _Sender(envelope=envelope, cipher=self._cipher(envelope, node, boot))
         header, sealed = datagram[: _HEADER.size], datagram[_HEADER.size :]
         try:
-            body = cipher.decrypt(_nonce(counter), sealed, header)
+            body = sender.cipher.decrypt(_nonce(counter), sealed, header)
         except InvalidTag:
             return Refused.TAG
         self._seen.add(tag)
-        self._remember((node, boot, envelope), cipher)
-        return Opened(sender=node, boot=boot, envelope=envelope, body=body)
+        self._remember(name, sender)
+        return Opened(sender=node, boot=boot, envelope=sender.envelope, body=body)
 
-    def _remember(self, name: tuple[bytes, bytes, Envelope], cipher: AESGCMSIV | ChaCha20Poly1305) -> None:
+    def _remember(self, name: tuple[bytes, bytes, int, int], sender: _Sender) -> None:
         """Keep the keys of the senders heard last: deriving one costs more than a datagram."""
-        self._ciphers[name] = cipher
-        self._ciphers.move_to_end(name)
-        if len(self._ciphers) > MAX_SENDERS:
-            self._ciphers.popitem(last=False)
+        self._senders[name] = sender
+        self._senders.move_to_end(name)
+        if len(self._senders) > MAX_SENDERS:
+            self._senders.popitem(last=False)
 
     def _cipher(self, envelope: Envelope, node: bytes, boot: bytes) -> AESGCMSIV | ChaCha20Poly1305:
         key = self._epochs.get(envelope.epoch)

@@ -17,7 +17,7 @@ from swarm.dht.limits import MAX_KEYS, MAX_KEYS_PER_PUBLISHER, MAX_PUBLISHERS, M
 from swarm.dht.proof import node_id
 from swarm.dht.table import distance
 from swarm.errors import LocalError, RemoteProtocolError
-from swarm.ids import PeerId, SwarmId
+from swarm.ids import PeerId, SwarmId, base32
 from swarm.wire.records.peer import PeerRecord, check_dates, check_signature, parse_record
 
 
@@ -28,6 +28,7 @@ class Held:
     record: PeerRecord
     data: bytes
     publisher: bytes
+    peer: PeerId
     source: str
     """Where it was handed over from."""
 
@@ -47,7 +48,8 @@ def check_record(data: bytes, *, swarm: SwarmId, now: float, source: str = "") -
         raise RemoteProtocolError("a peer record belongs to another swarm")
     check_dates(record, now=now)
     check_signature(record, data)
-    return Held(record=record, data=data, publisher=node_id(record.public_key), source=source)
+    publisher = node_id(record.public_key)
+    return Held(record=record, data=data, publisher=publisher, peer=PeerId(base32(publisher)), source=source)
 
 
 def _by_expiry(held: Held) -> tuple[float, tuple[int, bytes]]:
@@ -130,8 +132,8 @@ class RecordStorage:
 
     def _victim(self, others: list[Held], held: Held) -> Held | None:
         """Which of ``others`` makes room for ``held``; None where all of them stay."""
-        strangers = [kept for kept in others if not self._is_known(kept.record.peer)]
-        welcome = self._is_known(held.record.peer)
+        strangers = [kept for kept in others if not self._is_known(kept.peer)]
+        welcome = self._is_known(held.peer)
         if not strangers:
             return _earlier(others, held) if welcome else None
         crowds = Counter(kept.source for kept in strangers)

@@ -7,6 +7,7 @@ are the exact k closest; nothing is sent from here, so no task is left without a
 clock's.
 """
 
+import bisect
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -15,7 +16,7 @@ from kademlia.node import Node
 from kademlia.routing import KBucket, RoutingTable
 
 from swarm.clock import Clock
-from swarm.dht.addresses import Address
+from swarm.dht.addresses import Address, may_pass
 from swarm.dht.diversity import diverse
 from swarm.dht.limits import MAX_SILENCES, MAX_SILENCES_ALONE, K
 from swarm.dht.roundtrip import RoundTrip
@@ -35,9 +36,10 @@ _POOL: Final = 5
 class Contact(Node):  # type: ignore[misc]  # the library has no types
     """A node that has shown its key at this address.
 
-    ``heard`` is the elapsed time of its last datagram, ``silences`` the calls in a row that it left
-    unanswered, ``envelope`` how it sealed last, ``storing`` whether it holds records for others, ``invite``
-    by which it is a member: None where that is not known. What answers say of it is worked out once.
+    ``heard`` is the elapsed time of its last datagram and ``answered`` that of its last answer, ``silences``
+    the calls in a row that it left unanswered, ``envelope`` how it sealed last, ``storing`` whether it holds
+    records for others, ``invite`` by which it is a member: None where that is not known. What answers say of
+    it is worked out once: ``nameable`` is whether they may say where it is at all.
     """
 
     id: bytes
@@ -47,12 +49,14 @@ class Contact(Node):  # type: ignore[misc]  # the library has no types
         self.address = address
         self.family = address.family
         self.packed = address.pack()
+        self.loopback = address.is_loopback
+        self.nameable = may_pass(address, between=address)
         self.prefix = address.neighbourhood
         self.peer = PeerId(base32(node))
         self.boot = boot
         self.storing = storing
         self.silences = 0
-        self.heard = 0.0
+        self.heard = self.answered = 0.0
         self.envelope: Envelope | None = None
         self.invite: str | None = None
         self.round_trip = RoundTrip()
@@ -84,7 +88,10 @@ class Table(RoutingTable):  # type: ignore[misc]  # the library has no types
 
     def get_bucket_for(self, node: Node) -> int:
         """Index of the bucket whose range has ``node``."""
-        return next(index for index, bucket in enumerate(self.buckets) if bucket.has_in_range(node))
+        return self._index(node.long_id)
+
+    def _index(self, number: int) -> int:
+        return bisect.bisect_right(self.buckets, number, key=_lowest) - 1
 
     def add_contact(self, contact: Contact) -> None:
         """Add ``contact`` or move it to the end of its bucket, as the one heard last.
@@ -93,6 +100,10 @@ class Table(RoutingTable):  # type: ignore[misc]  # the library has no types
         (:mod:`swarm.dht.diversity`), or becomes a replacement: other old contacts that answer are never
         displaced (Kademlia paper, section 4.1).
         """
+        listed = self.buckets[self._index(contact.long_id)].nodes
+        if listed.get(contact.id) is contact:
+            listed.move_to_end(contact.id)
+            return
         while True:
             index = self.get_bucket_for(contact)
             bucket = self.buckets[index]
@@ -142,7 +153,7 @@ class Table(RoutingTable):  # type: ignore[misc]  # the library has no types
 
     def find(self, node: bytes) -> Contact | None:
         """The contact with this id."""
-        found: Contact | None = self.buckets[self.get_bucket_for(Node(node))][node]
+        found: Contact | None = self.buckets[self._index(int.from_bytes(node, "big"))].nodes.get(node)
         return found
 
     def contacts(self) -> list[Contact]:
@@ -155,8 +166,10 @@ class Table(RoutingTable):  # type: ignore[misc]  # the library has no types
         Exact: ranges are aligned, so every member of one bucket is closer than any of the next.
         """
         number = int.from_bytes(target, "big")
-        for bucket in sorted(self.buckets, key=lambda bucket: _range_distance(bucket, number)):
-            yield from sorted(bucket.get_nodes(), key=lambda contact: contact.long_id ^ number)
+        ranges = [(*bucket.range, bucket) for bucket in self.buckets]
+        for _, bucket in sorted([((low ^ number) & ~(high - low), bucket) for low, high, bucket in ranges]):
+            ranked = sorted([(contact.long_id ^ number, contact) for contact in bucket.nodes.values()])
+            yield from [contact for _, contact in ranked]
 
     def closest(
         self, target: bytes, k: int | None = None, *, of: Callable[[Contact], bool] = lambda _: True
@@ -197,7 +210,5 @@ class Table(RoutingTable):  # type: ignore[misc]  # the library has no types
             raise LocalError("the routing table does not cover all ids")
 
 
-def _range_distance(bucket: KBucket, number: int) -> int:
-    low, high = bucket.range
-    bits = (high - low).bit_length()
-    return int((low ^ number) >> bits << bits)
+def _lowest(bucket: KBucket) -> int:
+    return int(bucket.range[0])

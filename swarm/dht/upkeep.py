@@ -13,8 +13,9 @@ from swarm.dht.table import Contact, distance
 from swarm.errors import RemoteTimeoutError
 from swarm.ids import SHORT_ID_BYTES
 
-STALE_SECONDS: Final = 300.0
-"""Contacts that have not been heard for this long are asked whether they are still there."""
+STALE_SECONDS: Final = 120.0
+"""Contacts that have not been heard for this long are asked whether they are still there: every newcomer
+makes itself known to a bootstrap node, and nobody says when they leave."""
 
 _PINGS_AT_A_TIME: Final = 8
 
@@ -57,10 +58,14 @@ class Upkeep:
         """Ask the contacts that were not heard for long, or did not answer their last call."""
         before = self._node.clock.elapsed() - STALE_SECONDS
         stale = [one for one in self._node.table.contacts() if one.silences or one.heard < before]
-        stale.sort(key=lambda contact: contact.heard)
+
+        async def work() -> None:
+            while stale:
+                await self._ping(stale.pop())
+
         async with asyncio.TaskGroup() as group:
-            for contact in stale[:_PINGS_AT_A_TIME]:
-                group.create_task(self._ping(contact))
+            for _ in range(_PINGS_AT_A_TIME):
+                group.create_task(work())
 
     async def _ping(self, contact: Contact) -> None:
         try:

@@ -257,7 +257,7 @@ def test_fault_responses_match_by_message_id_whoever_sends_them(run: Run, make_i
         own = Address.of(scene.peers.host(1), 7423)
 
         def interfere() -> None:
-            [message] = calls._calls
+            [message] = calls._sent
             forged = Reply(message=message, storing=True, proof=None, answer=Pong())
             insider.send(forged, own)
             insider.sealer._node = contact.id

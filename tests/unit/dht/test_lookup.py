@@ -123,6 +123,20 @@ def test_the_only_one_that_is_known_is_asked_again_where_datagrams_were_lost(run
     run(body)
 
 
+def test_those_passed_over_are_asked_where_they_are_most_of_whom_is_known(run: Run) -> None:
+    async def body(scene: Scene) -> None:
+        everybody, contacts = scene.nodes[1:], scene.own.protocol.contacts
+        contacts.last_heard = scene.clock.elapsed()
+        for node in everybody:
+            scene.own.table.add_contact(scene.contact(node))
+        for node in everybody[5:]:
+            contacts.silent(node.table.node.id, node.address, since=-1.0)
+        found, _ = await scene.look_up()
+        assert set(found) == set(scene.closest(everybody))
+
+    run(body)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_lost_datagrams_cost_time_and_few_results(run: Run, seed: int) -> None:
     async def body(scene: Scene) -> None:
@@ -159,8 +173,8 @@ def test_no_more_than_the_limit_are_asked_at_a_time(run: Run) -> None:
         ask = calls._request
 
         def counted(call: Any) -> None:
-            waiting.append(sum(not one.doubted for one in calls._calls.values()))
             ask(call)
+            waiting.append(sum(not sent.call.doubted for sent in calls._sent.values()))
 
         calls._request = counted
         for node in scene.nodes[2::2]:

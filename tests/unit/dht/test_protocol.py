@@ -1,6 +1,7 @@
 """Both sides of an exchange, over datagrams in memory: ``Calls`` asks, ``Protocol`` answers."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from swarm.dht.addresses import Address
 from swarm.dht.calls import ItselfError, Target
-from swarm.dht.limits import MAX_DATAGRAM_BYTES, MIN_TIMEOUT_SECONDS
+from swarm.dht.limits import MAX_DATAGRAM_BYTES, MAX_LATE, MIN_TIMEOUT_SECONDS
 from swarm.dht.messages import (
     Challenge,
     Datagram,
@@ -186,6 +187,58 @@ def test_an_answer_after_the_first_timeout_counts(run: Run) -> None:
         assert answered.answer == Pong()
 
     run(body)
+
+
+def test_answers_slower_than_the_first_wait_are_waited_for_from_then_on(run: Run) -> None:
+    async def body(scene: Scene) -> None:
+        calls = scene.one.protocol.calls
+        await calls.call(scene.to_two(), Ping())
+        scene.network.delay = 0.35
+        for _ in range(3):
+            await asyncio.sleep(5)
+            with contextlib.suppress(RemoteTimeoutError):
+                await calls.call(scene.to_two(), Ping())
+        repeated = calls.repeated
+        assert repeated > 0
+        for _ in range(5):
+            await calls.call(scene.to_two(), Ping())
+        assert calls.repeated == repeated
+
+    run(body)
+
+
+def test_an_answer_after_the_end_of_its_call_shows_that_the_node_lives(run: Run) -> None:
+    async def body(scene: Scene) -> None:
+        protocol, table = scene.one.protocol, scene.one.table
+        for _ in range(10):
+            await protocol.calls.call(scene.to_two(), Ping())
+        node, address = scene.two.table.node.id, scene.two.address
+        scene.network.delay = 0.45
+        with pytest.raises(RemoteTimeoutError):
+            await protocol.calls.call(scene.to_two(), Ping())
+        assert [contact.silences for contact in table.contacts()] == [1]
+        await asyncio.sleep(1)
+        assert [contact.silences for contact in table.contacts()] == [0]
+        assert not protocol.contacts.is_silent(node, address)
+        assert protocol.counts["refused_content"] == 0
+
+    run(body)
+
+
+def test_what_was_sent_for_ended_calls_is_remembered_within_bounds(run: Run) -> None:
+    async def body(scene: Scene) -> None:
+        scene.network.unplugged.add(scene.two.address.host)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(MAX_LATE):
+                group.create_task(_left_unanswered(scene))
+        assert len(scene.one.protocol.calls._late) == MAX_LATE
+
+    run(body)
+
+
+async def _left_unanswered(scene: Scene) -> None:
+    with pytest.raises(RemoteTimeoutError):
+        await scene.one.protocol.calls.call(scene.to_two(), Ping())
 
 
 def test_duplicated_datagrams_are_answered_once(run: Run) -> None:

@@ -208,7 +208,7 @@ def test_noise_from_made_up_senders_displaces_nobody(clock: ManualClock) -> None
         noise[9:17] = number.to_bytes(8, "big")
         assert receiver.open(bytes(noise)) is Refused.TAG
     assert receiver.open(datagram) is Refused.SEEN
-    assert len(receiver._ciphers) == 1
+    assert len(receiver._senders) == 1
 
 
 def test_remembered_senders_are_bounded(clock: ManualClock) -> None:
@@ -216,7 +216,7 @@ def test_remembered_senders_are_bounded(clock: ManualClock) -> None:
     for _ in range(MAX_SENDERS + 10):
         sender = sealer(clock, suites=(Suite.CHACHA20_POLY1305,))
         assert isinstance(receiver.open(sender.seal(b"", sender.best(None))), Opened)
-    assert len(receiver._ciphers) == MAX_SENDERS
+    assert len(receiver._senders) == MAX_SENDERS
 
 
 @given(st.binary(max_size=1300))

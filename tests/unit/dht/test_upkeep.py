@@ -154,7 +154,7 @@ def test_contacts_not_heard_for_long_are_asked_and_the_dead_dropped(run: Run) ->
     async def body(scene: Scene) -> None:
         own = await scene.node(1)
         upkeep = Upkeep(own)
-        others = [await scene.node(number) for number in range(2, 8)]
+        others = [await scene.node(number) for number in range(2, 14)]
         for number, other in enumerate(others, 2):
             await own.protocol.calls.call(scene.target(other, number), Ping())
         made = own.protocol.calls.made
@@ -163,10 +163,10 @@ def test_contacts_not_heard_for_long_are_asked_and_the_dead_dropped(run: Run) ->
         scene.clock.advance(STALE_SECONDS + 1)
         scene.network.unplugged.add("10.0.0.3")
         await upkeep.ping_stale()
-        assert own.protocol.calls.made == made + 6
+        assert own.protocol.calls.made == made + 12
         assert [contact.silences for contact in own.table.contacts() if contact.id == others[0].id] == [1]
         await upkeep.ping_stale()
-        assert own.protocol.calls.made == made + 7
+        assert own.protocol.calls.made == made + 13
         assert others[0].id in {contact.id for contact in own.table.contacts()}
         scene.clock.advance(STALE_SECONDS + 1)
         await upkeep.ping_stale()
