@@ -1,7 +1,7 @@
 """What codecs do to training: the examples in four stages, one codec on all boundaries, the same seeds."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -14,6 +14,10 @@ from benchmarks.codecs.training import CPU, OWN_MASKS, Run, plan_for, prepared_e
 from benchmarks.common import Versions
 from bootstrap.commandline import run_program, single_command
 from swarm.train.device import configure_device
+from swarm.wire.records.plan import Plan
+
+Key = tuple[str, str, int, int]
+"""Model, policy, seed and steps of a run."""
 
 MODELS: Final = ("gpt", "resnet")
 POLICIES: Final = (
@@ -66,12 +70,23 @@ def measure(options: ConvergenceOptions, policies: Sequence[str] = (*POLICIES, *
             for job in prepared:
                 key = (model, policy, job.job.seed, job.job.steps)
                 if key not in kept:
-                    kept[key] = run(job, policy, plan)
+                    kept[key] = _alike(kept, key, plan) or run(job, policy, plan)
                     _keep(options.runs, kept[key])
                 yield kept[key]
 
 
-def _kept(path: str) -> dict[tuple[str, str, int, int], Run]:
+def _alike(kept: Mapping[Key, Run], key: Key, plan: Plan) -> Run | None:
+    """A run of the same model, seed and length whose policy chose the same codecs: it would be the same."""
+    model, policy, seed, steps = key
+    codecs = tuple(str(stage.codec) for stage in plan.stages)
+    for each in kept.values():
+        same = (each.model, each.seed, each.steps, each.codecs) == (model, seed, steps, codecs)
+        if same and OWN_MASKS not in {policy, each.policy}:
+            return msgspec.structs.replace(each, policy=policy)
+    return None
+
+
+def _kept(path: str) -> dict[Key, Run]:
     file = Path(path)
     lines = file.read_bytes().splitlines() if path and file.exists() else []
     found = [msgspec.json.decode(line, type=Run) for line in lines]

@@ -45,8 +45,9 @@ LOSSLESS: Final = Rung(codec=CodecSpec(), distortion=0.0, quality="lossless")
 
 
 def ladder(table: Excess = PUBLISHED) -> tuple[Rung, ...]:
-    """Every codec that the table has a row for, from the finest to the coarsest, and ``fp32`` before them."""
-    codecs = [codec for codec in map(parse_codec, table) if codec is not None and codec != CodecSpec()]
+    """Every codec that the table has a row for of each model, the finest first, and ``fp32`` before them."""
+    models = {model for row in table.values() for model in row}
+    codecs = [codec for codec in _codecs(table) if table[str(codec)].keys() == models]
     rungs, most = [LOSSLESS], 0.0
     for codec in sorted(codecs, key=_coarseness):
         most = max(most, shown(str(codec), table)) + _TIE
@@ -67,17 +68,25 @@ def fitted(rungs: Sequence[Rung], coding: Mapping[CodecSpec, float]) -> tuple[Ru
 
 
 def shown(codec: str, table: Excess) -> float:
-    """What the table shows of ``codec`` beyond chance, at least 0; infinite without a run in pairs."""
-    models = {model: pairs for model, pairs in table[codec].items() if pairs}
-    surely = [fmean(pairs) - 2 * _chance(model, table) / sqrt(len(pairs)) for model, pairs in models.items()]
-    return max(0.0, *surely) if surely else inf
+    """What the table shows of ``codec`` beyond chance: of the model of which that is most, at least 0."""
+    return max(
+        0.0,
+        *(
+            fmean(pairs) - 2 * _chance(model, table) / sqrt(len(pairs))
+            for model, pairs in table[codec].items()
+        ),
+    )
 
 
 def _chance(model: str, table: Excess) -> float:
     """By how much two runs of a model differ of which one has the finest codec there is."""
-    codecs = [codec for codec in map(parse_codec, table) if codec is not None and codec != CodecSpec()]
-    finest = min((c for c in codecs if table[str(c)].get(model)), key=_coarseness, default=None)
-    return sqrt(fmean(pair**2 for pair in table[str(finest)][model])) if finest is not None else 0.0
+    finest = min((codec for codec in _codecs(table) if model in table[str(codec)]), key=_coarseness)
+    return sqrt(fmean(pair**2 for pair in table[str(finest)][model]))
+
+
+def _codecs(table: Excess) -> list[CodecSpec]:
+    """The codecs that have a row: policies that choose some have rows, too."""
+    return [codec for codec in map(parse_codec, table) if codec is not None and codec != CodecSpec()]
 
 
 def _coarseness(codec: CodecSpec) -> tuple[bool, float]:
