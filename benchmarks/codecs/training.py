@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from swarm.compress.boundaries import Boundaries, Passage
 from swarm.compress.ladder import TakenApart
 from swarm.graph.cut import cut, sent_bytes
-from swarm.graph.dag import Graph
+from swarm.graph.dag import Graph, activations
 from swarm.ids import JobId, PeerId, ValueId
 from swarm.schedule.capacity import memory_for_peers
 from swarm.schedule.deadline import Deadline, choose
@@ -156,7 +156,8 @@ def _with_deadline(plan: Plan, graph: Graph, quality: Quality) -> Plan:
     for stage, (sender, receiver), times in zip(stages[:-1], pairwise(holders), TOO_SLOW, strict=True):
         dense = sum(sent_bytes(graph.values[edge.value].spec) for edge in stage.outgoing)
         rates[sender, receiver] = rates[receiver, sender] = dense / (times * compute)
-    resources = resources_of(graph, stages, holders, NetworkModel(rates=rates))
+    network = NetworkModel(rates=rates)
+    resources = resources_of(graph, stages, holders, network, activations(graph))
     deadline = Deadline(boundaries=len(stages), resources=resources, compute=compute)
     chosen = choose(deadline, admitted(ladder(), quality))
     pairs = zip(plan.stages, chosen, strict=True)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swarm.graph.cut import cut, sent_bytes
-from swarm.graph.dag import Graph
+from swarm.graph.dag import Graph, activations
 from swarm.graph.evaluation import evaluation_stages
 from swarm.graph.stage import Stage
 from swarm.ids import JobId, PeerId
@@ -95,9 +95,10 @@ def _codecs(
     if quality is None:
         times = _times(workload.graph, stages, network.seconds_per_byte(holders))
         return choose_codecs(workload.policy, BoundaryTimes(seconds=times)), ()
+    graph = workload.graph
     deadline = Deadline(
         boundaries=len(stages),
-        resources=resources_of(workload.graph, stages, holders, network),
+        resources=resources_of(graph, stages, holders, network, activations(graph)),
         compute=slowest_compute(holders, seconds),
     )
     rungs = ladder()

@@ -5,23 +5,29 @@ what comes the other way. A pair's rate is that of the slower end, so the sum ov
 short. Of a pair without a rate nothing is known that a codec would have to make up for.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Literal
 
 from swarm.graph.cut import sent_bytes
-from swarm.graph.dag import Graph, activations
+from swarm.graph.dag import Graph
 from swarm.graph.stage import Stage
-from swarm.ids import PeerId
+from swarm.ids import PeerId, ValueId
 from swarm.schedule.deadline import Resource, Transfer
 from swarm.schedule.network import NetworkModel
 from swarm.wire.tensors import FLOATING, ITEM_BYTES
 
 
 def resources_of(
-    graph: Graph, stages: Sequence[Stage], holders: Sequence[PeerId], network: NetworkModel
+    graph: Graph,
+    stages: Sequence[Stage],
+    holders: Sequence[PeerId],
+    network: NetworkModel,
+    lossy: Container[ValueId],
 ) -> tuple[Resource, ...]:
-    """The up- and downlinks that are busy in a micro-batch."""
-    lossy = activations(graph)
+    """The up- and downlinks that are busy in a micro-batch.
+
+    ``lossy`` has the tensors that codecs take (:func:`swarm.graph.dag.activations`).
+    """
     found: dict[tuple[PeerId, Literal["up", "down"]], list[Transfer]] = {}
     for stage in stages:
         for edge in stage.outgoing:

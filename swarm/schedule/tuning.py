@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from swarm.graph.dag import Graph
+from swarm.graph.dag import Graph, activations
 from swarm.graph.stage import Stage
 from swarm.ids import PeerId
 from swarm.schedule.deadline import Deadline, busiest, choose, distortion
@@ -64,6 +64,7 @@ class Tuner:
         rungs: Sequence[Rung],
     ) -> None:
         self._graph, self._stages, self._holders = graph, stages, holders
+        self._lossy = activations(graph)
         self._quality: Quality = quality
         self._rungs = rungs
         self._samples: deque[Sample] = deque(maxlen=REMEMBERED)
@@ -108,7 +109,7 @@ class Tuner:
         network = NetworkModel(rates=rates)
         return Deadline(
             boundaries=len(self._stages),
-            resources=resources_of(self._graph, self._stages, self._holders, network),
+            resources=resources_of(self._graph, self._stages, self._holders, network, self._lossy),
             compute=slowest_compute(self._holders, compute),
         )
 

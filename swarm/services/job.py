@@ -17,6 +17,9 @@ from swarm.wire.records.plan import Plan
 EndState = Literal["done", "failed", "cancelled"]
 """States that a job never leaves."""
 
+_CHANGES: Final = 256
+"""Changes of codecs that are remembered."""
+
 _SPEED_WINDOW: Final = 20
 """Steps over which tokens a second are measured."""
 
@@ -52,7 +55,7 @@ class Job:
     """Whether its coordinator, perhaps this peer itself, has said how it stands."""
     plan: Plan | None = None
     encodings: list[tuple[int, Codecs]] = field(default_factory=list)
-    """From which step on the codecs are others than the plan's, by rising step; only followers hear all."""
+    """From which step on the codecs are others than the plan's, by rising step: the last of them."""
     hiding: str = ""
     """What was said last of what communication hides behind."""
     curve: LossCurve = field(default_factory=LossCurve)
@@ -122,11 +125,13 @@ class Job:
         del self.moments[:-_SPEED_WINDOW]
 
     def _tuned(self, progress: JobTuning) -> None:
-        """Note a change of codecs, each once."""
+        """Note a change of codecs, each once, where the job has any."""
         first = progress.step + AHEAD
-        if self.encodings and self.encodings[-1][0] >= first:
+        old = self.encodings and self.encodings[-1][0] >= first
+        if old or self.manifest.policy.quality is None:
             return
         self.encodings.append((first, progress.later))
+        del self.encodings[:-_CHANGES]
         self.hiding = progress.hiding
 
     def _validated(self, progress: JobProgress) -> None:

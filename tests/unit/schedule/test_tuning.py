@@ -6,9 +6,11 @@ from itertools import pairwise
 import pytest
 
 from swarm.graph.cut import cut
+from swarm.graph.dag import activations
 from swarm.ids import PeerId
 from swarm.protocol.encodings import AHEAD, Encodings
 from swarm.protocol.session_meters import RateMeter
+from swarm.schedule.network import NetworkModel
 from swarm.schedule.quality import LOSSLESS, Rung, admitted
 from swarm.schedule.transfers import resources_of
 from swarm.schedule.tuning import MARGIN, Sample, Tuner
@@ -61,7 +63,10 @@ class Path:
         rung = next(rung for rung in LADDER if rung.codec == codec)
         for meter in self.meters.values():
             for _ in range(4):
-                resource = resources_of(self.graph, self.stages, [HERE, THERE], _Network())[0]
+                # a byte a second: seconds are bytes
+                resource = resources_of(
+                    self.graph, self.stages, [HERE, THERE], NetworkModel(default=1.0), activations(self.graph)
+                )[0]
                 self._carry(meter, round(resource[0].seconds(rung)))
                 self.now += self.compute
         compute = self.compute * self._vary()
@@ -89,13 +94,6 @@ class Path:
         for _ in range(count):
             self.step()
         return self.used[-count:]
-
-
-class _Network:
-    """A byte a second: seconds are bytes."""
-
-    def rate(self, sender: PeerId, receiver: PeerId) -> float:
-        return 1.0
 
 
 def test_a_path_on_which_all_hides_is_left_alone(sketch):
