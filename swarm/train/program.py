@@ -26,6 +26,7 @@ from swarm.train.failures import described, failed
 from swarm.train.inference import check_count, check_operators, tensors_of
 from swarm.train.program_arguments import Template, Values, resolve
 from swarm.train.program_autograd import differentiably_portable, fork
+from swarm.train.program_kernels import sound
 from swarm.train.program_seeds import Seeds
 from swarm.train.tensors import check_made
 
@@ -203,7 +204,7 @@ def _instruction(
     instruction = Instruction(
         index=index,
         operator=operator,
-        call=resolve(operator.target),
+        call=sound(resolve(operator.target), operator, graph, template.device),
         template=template,
         reads=reads,
         bound=template.bound,
