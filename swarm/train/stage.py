@@ -33,6 +33,7 @@ from swarm.train.stage_pass import ForwardResult, StagePass, Tensors
 from swarm.train.tensors import shown
 from swarm.wire.messages.pipeline import Square
 from swarm.wire.records.manifest import Optimizer
+from swarm.wire.records.state import StatePart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,6 +285,40 @@ class StageExecutor:
         """The averages of the owned parameters by the parameters' names, where the job keeps some."""
         values = self.task.graph.values
         return {values[v].name: tensor for v, tensor in self._parameters.averages.items()}
+
+    def snapshot(self) -> dict[tuple[StatePart, str], torch.Tensor]:
+        """Copies on the CPU of all that the owned tensors are and have, by part and name, between two steps.
+
+        An executor of any stage that owns them goes on from there by :meth:`resume`, with the same bits.
+        """
+        self._expect(self._step is None, "a snapshot within a step")
+        values = self.task.graph.values
+        state = {
+            (part, values[value].name): tensor for (part, value), tensor in self._parameters.state().items()
+        }
+        plain: dict[tuple[StatePart, str], torch.Tensor] = {
+            ("value", name): tensor for name, tensor in self.tensors().items()
+        }
+        return {key: tensor.detach().to("cpu", copy=True) for key, tensor in (plain | state).items()}
+
+    def resume(self, state: Mapping[tuple[StatePart, str], torch.Tensor]) -> None:
+        """Take up the averages and the optimizer's state of a snapshot; its values came with the tensors.
+
+        What is of tensors that this stage does not own is passed over.
+        """
+        owned = {
+            self.task.graph.values[use.value].name: use.value
+            for use in self.task.stage.parameters
+            if use.owned
+        }
+        with self._failing("taking up a snapshot"):
+            self._parameters.resume(
+                {
+                    (part, owned[name]): tensor
+                    for (part, name), tensor in state.items()
+                    if part != "value" and name in owned
+                }
+            )
 
     def _all(self) -> dict[ValueId, torch.Tensor]:
         parameters = {value: tensor.detach() for value, tensor in self._parameters.tensors.items()}

@@ -19,6 +19,7 @@ from swarm.train.optimizer import build, set_learning_rate
 from swarm.train.tensors import laid_out
 from swarm.wire.messages.pipeline import Square
 from swarm.wire.records.manifest import Optimizer
+from swarm.wire.records.state import OPTIMIZER_PARTS, StatePart
 
 _CHUNK = 2**16
 """Elements whose squares are summed at a time, so that float64 copies stay small."""
@@ -145,6 +146,35 @@ class Parameters:
                 self.averages[parameter].lerp_(tensor, 1 - self._ema)
             else:
                 self.averages[parameter] = tensor.clone(memory_format=torch.preserve_format)
+
+    # Between steps.
+
+    def state(self) -> dict[tuple[StatePart, ValueId], torch.Tensor]:
+        """What else the owned trained parameters have: averages, and what the optimizer keeps of each.
+
+        The tensors themselves, which the next step changes.
+        """
+        found: dict[tuple[StatePart, ValueId], torch.Tensor] = {
+            ("average", parameter): tensor for parameter, tensor in self.averages.items()
+        }
+        if self._optimizer is not None:
+            for parameter in self._uses:
+                kept = self._optimizer.state.get(self.tensors[parameter], {})
+                for part in OPTIMIZER_PARTS:
+                    if kept.get(part) is not None:
+                        found[part, parameter] = kept[part]
+        return found
+
+    def resume(self, state: Mapping[tuple[StatePart, ValueId], torch.Tensor]) -> None:
+        """Go on from what :meth:`state` gave, perhaps of another stage's executor, in tensors of its own."""
+        for (part, parameter), tensor in state.items():
+            owned = self.tensors[parameter]
+            if part == "average":
+                self.averages[parameter] = torch.empty_like(owned).copy_(tensor)
+            elif self._optimizer is not None:
+                # As torch keeps it: a count on the CPU, everything else as the parameter.
+                kept = tensor.clone() if part == "step" else torch.empty_like(owned).copy_(tensor)
+                self._optimizer.state[owned][part] = kept
 
     def forget(self) -> None:
         """Drop the gradients of the step."""

@@ -340,6 +340,29 @@ def test_stages_that_recompute_give_the_bits_of_one_that_does_not(name):
         assert differences(job, bounds, recompute=True) == [], f"cut at {bounds}"
 
 
+@pytest.mark.parametrize(
+    ("name", "optimizer"), [*((name, replace(ADAMW, ema=0.9)) for name in ZOO), ("gpt", SGD), ("resnet", SGD)]
+)
+def test_a_run_that_goes_on_from_snapshots_in_other_stages_gives_the_bits_of_one_that_did_not_stop(
+    name, optimizer
+):
+    job, chance = job_of(name, optimizer), random.Random(f"{name} {optimizer.kind}")
+    undisturbed = run_lockstep(job, CPU)
+    run = Lockstep(job, random_bounds(job, chance), CPU)
+    for step in range(STEPS):
+        state = {key: tensor for e in run.executors for key, tensor in e.snapshot().items()}
+        values = {of: tensor for (part, of), tensor in state.items() if part == "value"}
+        moved = dataclasses.replace(job, tensors={**job.tensors, **values})
+        run = Lockstep(moved, random_bounds(job, chance), CPU)
+        for executor in run.executors:
+            executor.resume(state)
+        assert run.step(step).loss == undisturbed.losses[step]
+    averages = {of: tensor for e in run.executors for of, tensor in e.averages().items()}
+    assert averages.keys() == undisturbed.averages.keys()
+    for found, expected in ((run.tensors(), undisturbed.tensors), (averages, undisturbed.averages)):
+        assert [of for of, tensor in expected.items() if not same(tensor, found[of])] == []
+
+
 @pytest.mark.parametrize("name", ZOO)
 def test_a_cut_at_each_legal_place_gives_the_gradients_of_one_stage(name):
     job = job_of(name, ADAMW)
