@@ -4,18 +4,17 @@ Durations come from CLOCK_BOOTTIME where the system has it, because ``time.monot
 laptop sleeps, and a lease or a heartbeat must not (decision D9).
 """
 
+import functools
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 _BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
-
-def elapsed() -> float:
-    """Seconds since an arbitrary start, counting sleep; only differences mean anything."""
-    if _BOOTTIME is not None:
-        return time.clock_gettime(_BOOTTIME)
-    return time.monotonic()
+elapsed: Final[Callable[[], float]] = (
+    functools.partial(time.clock_gettime, _BOOTTIME) if _BOOTTIME is not None else time.monotonic
+)
+"""Seconds since an arbitrary start, counting sleep; only differences mean anything."""
 
 
 def wall() -> float:

@@ -67,12 +67,12 @@ def is_question(message: Message) -> bool:
 def answer(link: Link, message: Message, payload: Buffer) -> None:
     """Say that a boundary tensor was taken, return a shared one, and lack a block."""
     match message:
+        case BlockRequest():
+            link.post(_MISSING)
         case BoundaryTensor():
             link.post(_TAKEN)
-        case SharedTensor():
-            link.post(message, payload)
         case _:
-            link.post(_MISSING)
+            link.post(message, payload)
 
 
 def send(link: Link, payload: Buffer) -> Sending:

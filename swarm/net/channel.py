@@ -17,6 +17,12 @@ class ByteChannel(Protocol):
     wake: Callable[[], None]
     dialed: bool
     """Whether this side made the connection."""
+    ended: RemoteError | None
+    """Why no more bytes come or go; None while they may. Bytes that came before can still be received."""
+    unread: bool
+    """Whether there may be bytes to receive, or the end."""
+    writable: bool
+    """Whether another frame may be sent now."""
 
     @property
     def remote(self) -> Address:
@@ -26,16 +32,6 @@ class ByteChannel(Protocol):
     @property
     def certificate(self) -> bytes:
         """The certificate of the far end (DER), whose key it has proved to hold."""
-        ...
-
-    @property
-    def ended(self) -> RemoteError | None:
-        """Why no more bytes come or go; None while they may. Bytes that came before can still be received."""
-        ...
-
-    @property
-    def writable(self) -> bool:
-        """Whether another frame may be sent now."""
         ...
 
     @property

@@ -19,6 +19,7 @@ from swarm.net.channel import ByteChannel
 from swarm.net.pacing import Caps, Pace
 from swarm.protocol.session import Session
 from swarm.protocol.session_events import (
+    Action,
     Answered,
     Deliver,
     Down,
@@ -27,6 +28,7 @@ from swarm.protocol.session_events import (
     Judge,
     Lost,
     Offered,
+    Post,
     Received,
     Sent,
     Tick,
@@ -35,13 +37,15 @@ from swarm.protocol.session_events import (
     Writable,
     Write,
 )
+from swarm.wire.messages.base import Message
 
 TURN_BYTES: Final = 4 * 1024 * 1024
 """Bytes that one link moves each way before the others have their turn."""
-TURN_READS: Final = 1024
-"""Pieces that one link receives before the others have their turn: a few microseconds each."""
-READS_PER_ERRAND: Final = 32
+PIECE_BYTES: Final = 4096
+"""What each piece that is received counts for beside its bytes: a few microseconds."""
+ERRAND_BYTES: Final = 32 * PIECE_BYTES
 """What an errand counts for beside them: a dear one takes a millisecond."""
+_HALF_TURN_BYTES: Final = TURN_BYTES // 2
 CAPPED_READ_BYTES: Final = 16 * 1024
 """Bytes that one read takes where receiving is capped: the next has to wait for its turn."""
 FLUSH_SECONDS: Final = 2.0
@@ -65,9 +69,10 @@ class Driver:
     ) -> None:
         self._channel = channel
         self._session = session
-        self._clock = clock
+        self._elapsed = clock.elapsed
         self._perform = perform
         self._caps = caps
+        self._is_uncapped = caps.up is None
         if caps.up is not None:
             session.limit_frames(caps.up.turn_bytes)
         self._turn_at: float | None = None
@@ -78,14 +83,13 @@ class Driver:
         self._held_until = math.inf
         """When a cap lets go what it held up in this turn."""
         self._written = 0
-        """Bytes given to the channel."""
+        """Bytes that turns have given to the channel."""
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._turning = False
-        self._received = 0
-        """Bytes received in this slice. It may last some iterations of the loop, while that is not much."""
-        self._reads = 0
-        """Pieces that they came in, and what their errands count for."""
+        self._spent = 0
+        """Bytes received in this slice, and what else counts for some. It may last some iterations of the
+        loop, while that is not much."""
         self._ended = False
         self._soon: asyncio.Handle | None = None
         self._next: asyncio.Handle | None = None
@@ -93,6 +97,12 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
         self._unsent_limit = 0
+        self._at_once = False
+        """Whether a message may be written when it is posted: the first since a turn began, so that those
+        which are posted together go together but for it."""
+        self._stirred = True
+        """Whether more than whole messages came and went since nothing was left to write. Those leave nothing
+        to write either, and bring no deadline nearer."""
 
     async def run(self) -> None:
         """Drive until the session ends; raises what ``perform`` raised. To be called once."""
@@ -113,24 +123,42 @@ class Driver:
         if not self._turning and self._soon is None:
             self._soon = self._loop.call_soon(self._turn)
 
-    def _feed(self, event: Event) -> int:
-        """Perform what the session answers; returns how many errands that were."""
-        errands = 0
-        for action in self._session.handle(event, now=self._clock.elapsed()):
+    def post(self, key: int, message: Message, payload: memoryview) -> bool:
+        """Give the session a message to send; returns whether it has been sent already."""
+        event = Post(key, message, payload, self._at_once and self._channel.writable)
+        actions = self._session.handle(event, now=self._elapsed())
+        for action in actions:
             if type(action) is Write:
-                self._written += len(action.head) + len(action.body)
+                self._at_once = False
                 self._channel.send(action.head, action.body)
-            elif type(action) is Ended:
-                self._ended = True
-            else:
-                errands += 1
-                self._perform(action)
-        return errands
+                return True
+        self._stirred = True
+        if not self._turning and self._soon is None:
+            self._soon = self._loop.call_soon(self._turn)
+        return False
+
+    def _feed(self, event: Event) -> None:
+        """Perform what the session answers."""
+        self._stirred = True
+        for action in self._session.handle(event, now=self._elapsed()):
+            self._carry_out(action)
+
+    def _carry_out(self, action: Action) -> bool:
+        """Returns whether it was an errand."""
+        if type(action) is Write:
+            self._written += len(action.head) + len(action.body)
+            self._channel.send(action.head, action.body)
+            return False
+        if type(action) is Ended:
+            self._ended = True
+            return False
+        self._perform(action)
+        return True
 
     def _begin_slice(self) -> None:
         """Another iteration of the loop has begun."""
-        was_spent = self._received >= TURN_BYTES or self._reads >= TURN_READS
-        self._received = self._reads = 0
+        was_spent = self._spent >= TURN_BYTES
+        self._spent = 0
         self._next = None
         if was_spent:
             self._turn()
@@ -143,18 +171,22 @@ class Driver:
         if self._soon is not None:
             self._soon.cancel()
             self._soon = None
-        self._held_until = math.inf
+        self._at_once = self._is_uncapped
         try:
             self._pull()
-            if self._timer is None and self._clock.elapsed() >= self._session.deadline:
-                self._feed(Tick())
-            busy = self._push()
-            self._arm()
+            if self._stirred or self._timer is None:
+                self._answer()
         except Exception as error:  # noqa: BLE001 - the link boundary: `run` raises it
             self._over.set_exception(error)
-            return
         finally:
             self._turning = False
+
+    def _answer(self) -> None:
+        """Do what came, time and services have made necessary, beyond passing messages on."""
+        if self._timer is None and self._elapsed() >= self._session.deadline:
+            self._feed(Tick())
+        busy = self._push()
+        self._arm()
         if self._ended:
             self._over.set_result(None)
         elif busy:
@@ -162,32 +194,49 @@ class Driver:
 
     def _pull(self) -> None:
         """Receive what is there, as far as the slice goes."""
-        channel, session, down = self._channel, self._session, self._caps.down
-        while self._received < TURN_BYTES and self._reads < TURN_READS and not self._ended:
-            count = 0
-            if not session.has_more:
-                room = session.reading
-                if down is not None:
-                    if self._is_held(self._read_at):
-                        return
-                    room = room[:CAPPED_READ_BYTES]
-                count = channel.receive_into(room)
+        channel, session, spent = self._channel, self._session, self._spent
+        inbox, down = session.inbox, self._caps.down
+        while spent < TURN_BYTES and not self._ended:
+            count, room = 0, inbox.reading
+            if room:
+                count = channel.receive_into(room) if down is None else self._receive_capped(room, down)
                 if not count:
-                    if channel.ended is not None:
+                    if channel.ended is not None and self._held_until == math.inf:
                         self._feed(_lost(channel.ended))
-                    return
-                if down is not None:
-                    self._read_at = down.passed(count, self._clock.elapsed())
-                self._received += count
-            self._reads += 1 + READS_PER_ERRAND * self._feed(Received(count))
-            if self._next is None and (2 * self._received > TURN_BYTES or 2 * self._reads > TURN_READS):
-                self._next = self._loop.call_soon(self._begin_slice)
+                    break
+            spent += count + PIECE_BYTES
+            actions = session.handle(Received(count), now=self._elapsed())
+            if not actions:
+                self._stirred = True
+            for action in actions:
+                if type(action) is Deliver:
+                    self._perform(action)
+                    spent += ERRAND_BYTES
+                else:
+                    self._stirred = True
+                    spent += ERRAND_BYTES * self._carry_out(action)
+            if not channel.unread and inbox.reading:
+                break
+        self._spent = spent
+        if spent > _HALF_TURN_BYTES and self._next is None:
+            self._next = self._loop.call_soon(self._begin_slice)
+
+    def _receive_capped(self, room: memoryview, down: Pace) -> int:
+        """Receive a little, where the cap lets it come now."""
+        if self._is_held(self._read_at):
+            return 0
+        count = self._channel.receive_into(room[:CAPPED_READ_BYTES])
+        if count:
+            self._read_at = down.passed(count, self._elapsed())
+        return count
 
     def _push(self) -> bool:
         """Send while the channel takes more; returns whether more could go at once."""
         channel, session, up = self._channel, self._session, self._caps.up
         begun = self._written
-        while session.wants_to_write and channel.writable:
+        while session.wants_to_write:
+            if not channel.writable:
+                break
             if self._written - begun >= TURN_BYTES:
                 return True
             if up is None:
@@ -198,6 +247,8 @@ class Driver:
                 self._settle(up, self._written - before)
             else:
                 break
+        else:
+            self._stirred = False
         if self._written > begun and session.unsent_limit != self._unsent_limit:
             self._unsent_limit = session.unsent_limit
             channel.limit_unsent(self._unsent_limit)
@@ -208,7 +259,7 @@ class Driver:
         session = self._session
         if session.wants_control:
             return True
-        now = self._clock.elapsed()
+        now = self._elapsed()
         if self._turn_at is None:
             self._booked = session.bulk_frame_bytes
             self._turn_at = up.book(self._booked, now)
@@ -216,7 +267,7 @@ class Driver:
 
     def _settle(self, up: Pace, written: int) -> None:
         """Count ``written`` bytes against the cap."""
-        if self._turn_at is not None and self._turn_at <= self._clock.elapsed():
+        if self._turn_at is not None and self._turn_at <= self._elapsed():
             up.settle(written - self._booked)
             self._turn_at = None
         else:
@@ -224,20 +275,21 @@ class Driver:
 
     def _is_held(self, until: float) -> bool:
         """Whether a cap holds something up ``until`` then; if so, it is looked at again, however soon."""
-        is_held = until > self._clock.elapsed()
+        is_held = until > self._elapsed()
         if is_held:
+            self._stirred = True
             self._held_until = min(self._held_until, until)
         return is_held
 
     def _arm(self) -> None:
         """See to it that the next deadline is not missed. The one timer there is may fire early."""
-        deadline = min(self._session.deadline, self._held_until)
+        deadline, self._held_until = min(self._session.deadline, self._held_until), math.inf
         if self._ended or (self._timer is not None and self._timer_due <= deadline):
             return
         if self._timer is not None:
             self._timer.cancel()
         self._timer_due = deadline
-        self._timer = self._loop.call_later(max(deadline - self._clock.elapsed(), 0.0), self._on_timer)
+        self._timer = self._loop.call_later(max(deadline - self._elapsed(), 0.0), self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None

@@ -22,7 +22,6 @@ from swarm.protocol.session_events import (
     Event,
     Judge,
     Offered,
-    Post,
     Probe,
     Sent,
     SessionStatistics,
@@ -68,7 +67,7 @@ class LinkOwner(Protocol):
         """It carries nothing any more; it may not even have been up."""
         ...
 
-    def handle_message(self, link: "Link", message: Message, payload: memoryview) -> None:
+    def handle_message(self, link: "Link", message: Message, payload: memoryview, /) -> None:
         """A whole message came."""
         ...
 
@@ -145,6 +144,9 @@ class Link:
         self._driver = Driver(channel, session, clock=clock, perform=self._perform, caps=caps)
         self._sendings: dict[int, Sending] = {}
         self._last_key = 0
+        self._sent = Sending(self, 0)
+        """What was sent when it was posted: nothing about it changes any more."""
+        self._sent.settle(None)
         self._closed = asyncio.Event()
 
     @property
@@ -167,19 +169,17 @@ class Link:
         """Why the link has ended or is about to; None while it lives."""
         return self._session.end
 
-    def post(self, message: Message, payload: Buffer = b"") -> Sending:
+    def post(self, message: Message, payload: Buffer = _NO_BYTES) -> Sending:
         """Send ``message`` with ``payload``, whose bytes must not change until that is done. Never blocks.
 
         What waits to be sent is bounded by what callers keep in flight. Messages without a payload arrive in
         the order of their posting and overtake payloads; payloads share the link in turns. Raises
         LinkLostError when the link has ended, LocalError for a message that no receiver takes.
         """
-        self._last_key += 1
-        sending = Sending(self, self._last_key)
-        view = memoryview(payload)
-        view = view.cast("B") if view.nbytes else _NO_BYTES
-        self.feed(Post(sending.key, message, view))
-        self._sendings[sending.key] = sending
+        self._last_key = key = self._last_key + 1
+        if self._driver.post(key, message, _NO_BYTES if payload is _NO_BYTES else _flat(payload)):
+            return self._sent
+        self._sendings[key] = sending = Sending(self, key)
         return sending
 
     def withdraw(self, sending: Sending) -> None:
@@ -226,20 +226,20 @@ class Link:
             self._closed.set()
 
     def _perform(self, action: Errand) -> None:
-        if type(action) is Sent:
-            self._settle(action.key, None)
-        elif type(action) is Unwanted:
-            self._settle(action.key, RemoteRefusalError("unwanted", action.sentence))
-        else:
-            try:
-                self._consult(action)
-            except RemoteProtocolError as error:
-                self.feed(Close(CloseCode.PROTOCOL, str(error)))
-
-    def _consult(self, action: Deliver | Judge | Up | Offered | Answered | Down) -> None:
-        match action:
-            case Deliver():
+        try:
+            if type(action) is Deliver:
                 self._owner.handle_message(self, action.message, action.payload)
+            elif type(action) is Sent:
+                self._settle(action.key, None)
+            elif type(action) is Unwanted:
+                self._settle(action.key, RemoteRefusalError("unwanted", action.sentence))
+            else:
+                self._consult(action)
+        except RemoteProtocolError as error:
+            self.feed(Close(CloseCode.PROTOCOL, str(error)))
+
+    def _consult(self, action: Judge | Up | Offered | Answered | Down) -> None:
+        match action:
             case Judge():
                 self._owner.handle_hello(self, action.hello)
             case Up():
@@ -266,3 +266,9 @@ class Link:
         sendings, self._sendings = self._sendings, {}
         for sending in sendings.values():
             sending.settle(LinkLostError(str(end)))
+
+
+def _flat(payload: Buffer) -> memoryview:
+    """The bytes of ``payload``, whatever shape its view has."""
+    view = memoryview(payload)
+    return view.cast("B") if view.nbytes else _NO_BYTES

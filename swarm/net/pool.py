@@ -83,6 +83,7 @@ class Pool:
         self._network = network
         self._clock = clock
         self._handlers = handlers
+        self.handle_message = handlers.on_message
         self._channels = ChannelFactory(config.tls)
         self._handshakes = Handshakes()
         self._caps = Caps.of(up=config.up, down=config.down)
@@ -368,10 +369,6 @@ class Pool:
     def handle_offer(self, link: Link, message: Message, size: int) -> str:
         """A payload begins."""
         return self._handlers.on_offer(link, message, size)
-
-    def handle_message(self, link: Link, message: Message, payload: memoryview) -> None:
-        """A message came."""
-        self._handlers.on_message(link, message, payload)
 
 
 async def _refuse_later(link: Link, refusal: Refuse) -> None:

@@ -99,6 +99,8 @@ class TlsChannel(asyncio.BufferedProtocol):
     ) -> None:
         self.dialed = dialed
         self.wake: Callable[[], None] = _nothing
+        self.writable = True
+        self.unread = False
         self._connected = connected
         self._scratch = scratch
         self._flaw = contexts.flaw
@@ -108,10 +110,9 @@ class TlsChannel(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._remote = Address("?", 0)
         self._peer: PeerId | None = None
-        self._ended: RemoteError | None = None
+        self.ended: RemoteError | None = None
         self._lost: RemoteError | None = None
         self._paused_reading = False
-        self._paused_writing = False
         self._lingered = 0
         self._unread_limit = MAX_UNREAD_BYTES
         self._lingering = False
@@ -135,17 +136,20 @@ class TlsChannel(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes came from the socket."""
-        self.heard = True
+        self.heard = self.unread = True
         if self._lingering:
             self._lingered += nbytes
             if self._lingered > LINGER_BYTES:
                 self.abort()
             return
-        step = RECORD_BYTES if nbytes < BULK_READ_BYTES else nbytes
-        for begin in range(0, nbytes, step):
-            self._incoming.write(self._scratch[begin : min(begin + step, nbytes)])
+        if nbytes <= RECORD_BYTES or nbytes >= BULK_READ_BYTES:
+            self._incoming.write(self._scratch[:nbytes])
             self.wake()
-        if self._incoming.pending >= self._unread_limit and self._transport is not None:
+        else:
+            for begin in range(0, nbytes, RECORD_BYTES):
+                self._incoming.write(self._scratch[begin : min(begin + RECORD_BYTES, nbytes)])
+                self.wake()
+        if self.unread and self._incoming.pending >= self._unread_limit and self._transport is not None:
             self._transport.pause_reading()
             self._paused_reading = True
 
@@ -157,18 +161,18 @@ class TlsChannel(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""
         cause = f" ({reason_of(exc)})" if isinstance(exc, OSError) else ""
-        self._lose(LinkLostError(f"was lost{cause}"))
+        lost = self._lose(LinkLostError(f"was lost{cause}"))
         self._transport = None
-        self._ended = self._ended or self._lost
+        self._end(lost)
         self.wake()
 
     def pause_writing(self) -> None:
         """The socket takes no more."""
-        self._paused_writing = True
+        self.writable = False
 
     def resume_writing(self) -> None:
         """The socket takes more."""
-        self._paused_writing = False
+        self.writable = self.ended is None
         self.wake()
 
     # The byte channel.
@@ -194,16 +198,6 @@ class TlsChannel(asyncio.BufferedProtocol):
         return self._peer
 
     @property
-    def ended(self) -> RemoteError | None:
-        """Why no more bytes come or go."""
-        return self._ended
-
-    @property
-    def writable(self) -> bool:
-        """Whether another frame may be sent now."""
-        return not self._paused_writing and self._ended is None
-
-    @property
     def unsent(self) -> int:
         """Encrypted bytes that wait for the socket."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
@@ -225,23 +219,29 @@ class TlsChannel(asyncio.BufferedProtocol):
     def receive_into(self, buffer: memoryview) -> int:
         """Decrypt into ``buffer`` until it is full or nothing is left to decrypt; one record if it is small.
 
-        The header before a payload has a record of its own, so the payload can then go where it belongs. Asks
-        what is left before it reads, because the exception for nothing is dear (tried).
+        The header before a payload has a record of its own, so the payload can then go where it belongs. What
+        is left is known before it is read, because the exception for nothing is dear (tried).
         """
-        read, incoming, pending = self._ssl.read, self._incoming, self._ssl.pending
-        count, size = 0, len(buffer)
+        if not self.unread:
+            return 0
+        incoming, count, size, is_record_left = self._incoming, 0, len(buffer), False
+        read: Any = self._ssl.read
         try:
-            while count < size and (incoming.pending or pending() or self._lost is not None):
-                got = read(size - count, buffer[count:])
+            while True:
+                got = read(size - count, buffer[count:] if count else buffer)
                 if not got:
                     raise ssl.SSLZeroReturnError
-                count += cast("int", got)
-                if size < RECORD_BYTES:
+                count += got
+                if count == size:
+                    is_record_left = self._ssl.pending() > 0
+                    break
+                if size < RECORD_BYTES or not (incoming.pending or self._lost is not None):
                     break
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
             self._fail(error)
+        self.unread = is_record_left or incoming.pending > 0 or self._lost is not None
         if self._outgoing.pending:
             self._flush()
         if (
@@ -258,7 +258,7 @@ class TlsChannel(asyncio.BufferedProtocol):
 
         A long head goes record by record: what OpenSSL keeps it in never gets smaller again.
         """
-        if self._ended is not None:
+        if self.ended is not None:
             return
         try:
             while len(head) > RECORD_BYTES:
@@ -270,7 +270,8 @@ class TlsChannel(asyncio.BufferedProtocol):
                 self._ssl.write(body)
         except ssl.SSLError as error:
             self._fail(error)
-        self._flush()
+        if self._transport is not None:
+            self._transport.write(self._outgoing.read())
 
     def limit_unsent(self, limit: int) -> None:
         """TCP_NOTSENT_LOWAT, where the system has it."""
@@ -299,7 +300,7 @@ class TlsChannel(asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         """Drop the connection at once."""
-        self._ended = self._ended or LinkLostError("was hung up on")
+        self._end(LinkLostError("was hung up on"))
         if self._transport is not None:
             self._transport.abort()
 
@@ -318,7 +319,7 @@ class TlsChannel(asyncio.BufferedProtocol):
 
     async def _linger(self, transport: asyncio.Transport, seconds: float) -> None:
         self._lingering = True
-        self._ended = self._ended or LinkLostError("was hung up on")
+        self._end(LinkLostError("was hung up on"))
         self._paused_reading = False
         transport.resume_reading()
         if transport.can_write_eof():
@@ -333,18 +334,26 @@ class TlsChannel(asyncio.BufferedProtocol):
         self.wake = changed.set
         await changed.wait()
 
-    def _lose(self, error: RemoteError) -> None:
+    def _lose(self, error: RemoteError) -> RemoteError:
+        """No more bytes come; returns why: the first reason stays."""
         self._lost = self._lost or error
         self._incoming.write_eof()  # what is read then ends in an error, once all that came is read
+        self.unread = True
         self.wake()
+        return self._lost
+
+    def _end(self, error: RemoteError) -> RemoteError:
+        """No more bytes come or go; returns why: the first reason stays."""
+        self.ended = self.ended or error
+        self.unread, self.writable = True, False
+        return self.ended
 
     def _fail(self, error: ssl.SSLError) -> RemoteError:
         """TLS cannot go on; what it says to the other side about that still goes out. Returns why."""
         self._flush()
-        if self._ended is None:
-            eof = isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError)
-            self._ended = self._lost if eof and self._lost is not None else explain(error, flaw=self._flaw)
-        return self._ended
+        eof = isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError)
+        lost = self._lost if eof else None
+        return self._end(lost or explain(error, flaw=self._flaw))
 
     def _flush(self) -> None:
         if self._transport is not None and self._outgoing.pending:

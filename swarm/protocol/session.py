@@ -41,7 +41,7 @@ from swarm.protocol.session_events import (
 )
 from swarm.protocol.session_greeting import Greeting
 from swarm.protocol.session_meters import HEARTBEAT_SECONDS
-from swarm.protocol.session_receiving import GREETINGS
+from swarm.protocol.session_receiving import Inbox
 from swarm.protocol.session_traffic import Traffic
 from swarm.wire.frames import CLOSE, MESSAGE, CloseCode, close_frame, decode_sentence, message_frame
 from swarm.wire.messages.base import Message
@@ -55,8 +55,6 @@ HELLO_SECONDS: Final = 10.0
 """The hellos must be accepted within this time."""
 CLOSING_SECONDS: Final = 2.0
 """The last words must be written within this time."""
-
-_EMPTY: Final = memoryview(b"")
 
 
 class Session:
@@ -76,20 +74,12 @@ class Session:
         self._state: State = "greeting"
         memory = memory or NodeMemory().link()
         self._traffic = Traffic(dialed=dialed, heartbeat=heartbeat, now=now, memory=memory)
+        self.inbox: Final[Inbox] = self._traffic.inbox
+        """Knows where the next received bytes belong, and whether there is more to take first."""
         self._end: End | None = None
         self._state_deadline = now + HELLO_SECONDS
         self._since = now
         self._traffic.outbox.control(message_frame(hello))
-
-    @property
-    def reading(self) -> memoryview:
-        """Where the next received bytes belong; not empty, unless ``has_more``."""
-        return self._traffic.inbox.reading
-
-    @property
-    def has_more(self) -> bool:
-        """Whether what was received holds more, to be taken by a :class:`Received` of 0 bytes."""
-        return self._traffic.inbox.has_more
 
     @property
     def wants_to_write(self) -> bool:
@@ -128,7 +118,7 @@ class Session:
         """When a :class:`Tick` is due."""
         match self._state:
             case "up":
-                return min(self._traffic.liveness.deadline, self._traffic.deadline)
+                return self._traffic.deadline
             case "greeting" | "closing":
                 return self._state_deadline
             case "ended":
@@ -150,12 +140,16 @@ class Session:
         Raises LinkLostError for a :class:`Post` when the link ends or has ended, LocalError for an event
         that makes no sense.
         """
+        if type(event) is Received:
+            return self._on_received(event.count, now)
+        if type(event) is Post:
+            if self._state != "up":
+                raise LinkLostError(str(self._end) if self._end else "is not up yet")
+            return self._traffic.post(event, now)
+        if type(event) is Writable:
+            return self._on_writable(event.unsent, now)
         match event:
-            case Received():
-                return self._on_received(event.count, now)
-            case Writable():
-                return self._on_writable(event.unsent, now)
-            case Post() | Withdraw() | Abandon() | Probe():
+            case Withdraw() | Abandon() | Probe():
                 return self._on_request(event)
             case Tick():
                 return self._on_tick(now)
@@ -199,26 +193,26 @@ class Session:
     # What comes from the other side.
 
     def _on_received(self, count: int, now: float) -> list[Action]:
-        up = self._state == "up"
-        if not up and self._state != "greeting":
+        state, traffic = self._state, self._traffic
+        if state in {"closing", "ended"}:
             return []
+        traffic.liveness.last_heard = now
         try:
-            arrival = self._traffic.received(count, up=up, now=now)
+            arrival = self.inbox.filled(count, up=state == "up")
+            if type(arrival) is Deliver and not arrival.payload:
+                return [arrival]
             if arrival is None:
                 return []
-            if isinstance(arrival, Control):
+            if type(arrival) is Control:
                 return self._on_control(arrival, now)
-            return self._traffic.take(arrival, now)
+            return traffic.take(arrival, now)
         except RemoteProtocolError as error:
             return self._on_close(Close(CloseCode.PROTOCOL, str(error)), now)
 
     def _on_control(self, control: Control, now: float) -> list[Action]:
         header, body = control.header, control.body
         if header.kind is MESSAGE:
-            message = decode_message(header.number, body)
-            if header.number in GREETINGS:
-                return self._on_greeting(message, now)
-            return [Deliver(message, _EMPTY)]
+            return self._on_greeting(decode_message(header.number, body), now)
         if header.kind is CLOSE:
             code = CloseCode(header.number).name.lower()
             return self._finish(End(by="them", code=code, sentence=decode_sentence(body)))
@@ -240,11 +234,9 @@ class Session:
 
     # What this side wants.
 
-    def _on_request(self, event: Post | Withdraw | Abandon | Probe) -> list[Action]:
+    def _on_request(self, event: Withdraw | Abandon | Probe) -> list[Action]:
         if self._state == "up":
             self._traffic.request(event)
-        elif isinstance(event, Post):
-            raise LinkLostError(str(self._end) if self._end else "is not up yet")
         return []
 
     def _on_judged(self, event: Welcome | Refuse, now: float) -> list[Action]:
@@ -288,7 +280,7 @@ class Session:
         if liveness.tick(now) == "dead":
             silence = f"was silent for {now - liveness.last_heard:.1f} s"
             return self._finish(End(by="network", code="silent", sentence=silence))
-        idle = self._traffic.look(now) if now >= self._traffic.deadline else ""
+        idle = self._traffic.look(now) if now >= self._traffic.look_due else ""
         return self._on_close(Close(CloseCode.FAULT, idle), now) if idle else []
 
     def _on_writable(self, unsent: int, now: float) -> list[Action]:

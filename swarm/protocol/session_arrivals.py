@@ -1,13 +1,17 @@
 """What the bytes of a link were, once they are there: what its inbox tells its session."""
 
+from typing import final
+
 from msgspec import Struct
 
+from swarm.protocol.session_events import Deliver
 from swarm.wire.frames import Buffer, Header
 from swarm.wire.messages.base import Message
 
 
+@final
 class Control(Struct, frozen=True, gc=False):
-    """A frame other than OPEN and DATA, with its body."""
+    """A frame with its body that is about the link: a greeting, or one that keeps the traffic going."""
 
     header: Header
     body: Buffer
@@ -29,11 +33,4 @@ class Progress(Struct, frozen=True, gc=False):
     grant: int
 
 
-class Complete(Struct, frozen=True, gc=False):
-    """The last byte of a payload came."""
-
-    message: Message
-    payload: memoryview
-
-
-Arrival = Control | Opened | Progress | Complete
+Arrival = Control | Opened | Progress | Deliver

@@ -47,12 +47,14 @@ _WORDS: Final = {
 _OTHER_WORDS: Final = {"us": "was hung up on", "them": "left"}
 
 
+@final
 class Received(Struct, frozen=True, gc=False):
-    """``count`` bytes were put at the start of the view of ``Session.reading``; 0 where it ``has_more``."""
+    """``count`` bytes were put at the start of where the inbox is ``reading``; 0 where it ``has_more``."""
 
     count: int
 
 
+@final
 class Writable(Struct, frozen=True, gc=False):
     """The channel takes another frame. ``unsent`` bytes of earlier ones wait in it still."""
 
@@ -63,15 +65,18 @@ class Tick(Struct, frozen=True, gc=False):
     """The deadline may have passed."""
 
 
+@final
 class Post(Struct, frozen=True, gc=False):
     """Send a message. ``key`` names the sending from now on; no two may share one.
 
-    The bytes of ``payload`` must not change until it is sent.
+    The bytes of ``payload`` must not change until it is sent. ``at_once`` says that the channel takes a frame
+    now: then a :class:`Write` may be the answer, and no :class:`Sent` follows.
     """
 
     key: int
     message: Message
     payload: memoryview
+    at_once: bool = False
 
 
 class Withdraw(Struct, frozen=True):
@@ -141,6 +146,7 @@ class Offered(Struct, frozen=True):
     size: int
 
 
+@final
 class Deliver(Struct, frozen=True, gc=False):
     """A whole message has arrived; ``payload`` is empty where it has none, and owned by the receiver."""
 

@@ -40,12 +40,14 @@ class Liveness:
         self.interval = heartbeat
         """Seconds of one heartbeat, adapted to the round trip."""
         self.last_heard = now
+        """When bytes came last: to be set whenever some do."""
         self.rtt = 0.0
         self.ping_wanted = False
+        self.next_sample = now
+        """When the last round trip is old."""
         self._variation = 0.0
         self._missed = 0
         self._beat = now
-        self._next_sample = now
         self._token = 0
         self._sent: dict[bytes, float] = {}
         self._probe: bytes | None = None
@@ -54,24 +56,21 @@ class Liveness:
     @property
     def deadline(self) -> float:
         """When ``tick`` is due."""
+        if self.last_heard >= self._beat:
+            return self.last_heard + self.interval
         is_last = self._missed == MISSED_HEARTBEATS - 1
         return self._beat + self.interval * (LAST_BEAT if is_last else 1.0)
 
     def begin(self, now: float) -> None:
         """The link is up: measure a round trip at once."""
-        self.heard(now)
+        self.last_heard = now
         self.ping_wanted = True
-
-    def heard(self, now: float) -> None:
-        """Bytes came."""
-        self.last_heard = self._beat = now
-        self._missed = 0
 
     def tick(self, now: float) -> Literal["wait", "dead"]:
         """Count a heartbeat without a byte, if one is over; asks for a ping, or gives up."""
         if now < self.deadline:
             return "wait"
-        self._missed += 1
+        self._missed = 1 if self.last_heard >= self._beat else self._missed + 1
         if self._missed >= MISSED_HEARTBEATS:
             return "dead"
         self.ping_wanted = True
@@ -85,9 +84,9 @@ class Liveness:
 
     def sample(self, now: float) -> None:
         """Ask for a ping if the last round trip is old."""
-        if now >= self._next_sample:
+        if now >= self.next_sample:
             self.ping_wanted = True
-            self._next_sample = now + RTT_SAMPLE_SECONDS
+            self.next_sample = now + RTT_SAMPLE_SECONDS
 
     def ping(self, now: float) -> bytes:
         """The token of the ping that goes out now."""
@@ -113,7 +112,7 @@ class Liveness:
             self._variation += (abs(sample - self.rtt) - self._variation) / 4
             self.rtt += (sample - self.rtt) / 8
         self.interval = max(self.heartbeat, 2.0 * self.rtt + 4.0 * self._variation)
-        self._next_sample = now + RTT_SAMPLE_SECONDS
+        self.next_sample = now + RTT_SAMPLE_SECONDS
         answered = token == self._probe
         if answered:
             self._probe = None

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from swarm.errors import LocalError, RemoteProtocolError
-from swarm.protocol.session_arrivals import Arrival, Complete, Control, Opened, Progress
+from swarm.protocol.session_arrivals import Arrival, Control, Opened, Progress
 from swarm.protocol.session_budget import LinkMemory
+from swarm.protocol.session_events import Deliver
 from swarm.protocol.session_memory import MAPPED_BYTES
 from swarm.wire.frames import (
     CLOSE,
@@ -45,6 +46,7 @@ SCRATCH_BYTES: Final = 16 * 1024
 """Bytes of unwanted payload that are read at a time."""
 STANDSTILL_LOOKS: Final = 12
 """Looks at which a stream had not moved since the one before, after which its sender is given up."""
+_EMPTY: Final = memoryview(b"")
 
 GREETINGS: Final = frozenset({Hello.NUMBER, Accept.NUMBER, Refusal.NUMBER})
 """The messages that are about the link itself; no others come before it is up."""
@@ -78,6 +80,7 @@ class Inbox:
     """
 
     def __init__(self, *, dialed: bool, memory: LinkMemory) -> None:
+        self.bytes_received = 0
         self.payload_received = 0
         self._memory = memory
         self._waiting: dict[int, _Payload] = {}
@@ -94,7 +97,7 @@ class Inbox:
         self._left = 0
         """Bytes of the current DATA frame that are not read yet."""
         self.reading = self._body = self._frames
-        """Where the next bytes belong; never empty, unless there is more to take first."""
+        """Where the next bytes belong; empty where there is more to take first."""
 
     def __len__(self) -> int:
         """Payloads that are not wholly received."""
@@ -108,7 +111,7 @@ class Inbox:
     @property
     def has_more(self) -> bool:
         """Whether something can be taken of what was read before."""
-        return self._end - self._begin >= (HEADER_BYTES if self._header is None else 1)
+        return not self.reading
 
     @property
     def waits_for_memory(self) -> bool:
@@ -142,16 +145,36 @@ class Inbox:
         ``count`` is 0 where ``has_more``, and only there. ``up`` says whether the hellos have been accepted:
         before, only they may come. Raises RemoteProtocolError for what no peer sends.
         """
-        if not (0 < count <= len(self.reading) if count else self.has_more):
-            raise LocalError(f"{count} bytes came where {len(self.reading)} were asked for")
-        header = self._header
-        if header is None:
-            self._end += count
-            return self._frame(up=up)
-        if header.kind is DATA:
-            return self._data(header, count or self._move(self.reading))
-        self.reading = self.reading[count:]
-        return None if self.reading else self._finish(header, self._body)
+        room = len(self.reading)
+        if not (0 < count <= room or count == room == 0):
+            raise LocalError(f"{count} bytes came where {room} were asked for")
+        self.bytes_received += count
+        if self._header is not None:
+            return self._filled_body(self._header, count)
+        self._end = end = self._end + count
+        frames, begin = self._frames, self._begin + HEADER_BYTES
+        if begin > end:
+            self._next_frame()
+            return None
+        header = decode_header(frames[self._begin : begin].tobytes())
+        if not up:
+            _check_greeting(header)
+        if header.kind is OPEN:
+            self._check_open(header.stream)
+        behind = begin + header.length
+        if behind > end or header.kind is DATA:
+            self._begin = begin
+            return self._begin_body(header)
+        body = frames[begin:behind].tobytes()
+        if behind == end:
+            self._begin = self._end = 0
+            self.reading = frames
+        else:
+            self._begin = behind
+            self._next_frame()
+        if header.kind is MESSAGE and header.number not in GREETINGS:
+            return Deliver(decode_message(header.number, body), _EMPTY)
+        return self._finish(header, body)
 
     def abandon(self, stream: int) -> None:
         """Read the rest of this payload into nowhere; raises LocalError where it is unknown."""
@@ -187,7 +210,7 @@ class Inbox:
         held = sum(p.size for p in self._streams.values() if p.wanted)
         window = max(RECEIVE_WINDOW_BYTES, INITIAL_CREDIT_BYTES)
         faults = (
-            (not self.reading and not self.has_more, "there is nowhere to read to"),
+            (not self.reading and self._end - self._begin < HEADER_BYTES, "there is nowhere to read to"),
             (held != self._held, "held bytes are miscounted"),
             (self._memory.begun.held != sum(p.begun for p in self._streams.values()), "begun is miscounted"),
             (self._memory.granted.held != sum(p.size for p in self._streams.values() if p.granted_whole),
@@ -205,30 +228,28 @@ class Inbox:
             if wrong:
                 raise LocalError(f"receiving: {sentence}")
 
-    def _frame(self, *, up: bool) -> Arrival | None:
-        """Take the frame that begins in ``_frames``, as far as it is there."""
-        begin = self._begin + HEADER_BYTES
-        if begin > self._end:
-            self._next_frame()
-            return None
-        header = decode_header(self._frames[self._begin : begin])
-        if not up:
-            _check_greeting(header)
-        self._begin = begin
-        if header.kind is DATA:
-            self._header = header
-            self._begin_data(header)
-            return None
-        if header.kind is OPEN:
-            self._check_open(header.stream)
-        end = begin + header.length
-        if end <= self._end:
-            self._begin = end
-            return self._finish(header, bytes(self._frames[begin:end]))
+    def _begin_body(self, header: Header) -> Arrival | None:
+        """The body of this frame belongs elsewhere than into ``_frames``, where its first bytes may be."""
         self._header = header
+        if header.kind is DATA:
+            self._begin_data(header)
+            arrival = None
+            while self._left and self._begin < self._end:
+                arrival = self._data(header, self._move(self.reading))
+            return arrival
         self._body = memoryview(bytearray(header.length))
         self.reading = self._body[self._move(self._body) :]
         return None
+
+    def _filled_body(self, header: Header, count: int) -> Arrival | None:
+        """More of the body of this frame is where it belongs."""
+        if header.kind is DATA:
+            return self._data(header, count)
+        self.reading = self.reading[count:]
+        if self.reading:
+            return None
+        self._next_frame()
+        return self._finish(header, self._body)
 
     def _move(self, target: memoryview) -> int:
         """Move what is in ``_frames`` to the start of ``target``, as far as it goes; returns how much."""
@@ -238,7 +259,8 @@ class Inbox:
         return count
 
     def _finish(self, header: Header, body: Buffer) -> Arrival:
-        self._next_frame()
+        if header.kind is MESSAGE and header.number not in GREETINGS:
+            return Deliver(decode_message(header.number, body), _EMPTY)
         if header.kind is not OPEN:
             return Control(header, body)
         size, encoded = decode_open(header.number, body)
@@ -311,7 +333,7 @@ class Inbox:
         self._forget(stream, payload)
         if payload.data is None or not payload.wanted:
             return None
-        return Complete(payload.message, payload.data)
+        return Deliver(payload.message, payload.data)
 
     def _due(self, stream: int, payload: _Payload) -> int:
         window = payload.granted - payload.received
@@ -352,7 +374,9 @@ class Inbox:
         if left < HEADER_BYTES:
             self._frames[:left] = self._frames[self._begin : self._end]
             self._begin, self._end = 0, left
-        self.reading = self._frames[self._end :]
+            self.reading = self._frames[left:]
+        else:
+            self.reading = self._frames[:0]
 
     def _forget(self, stream: int, payload: _Payload | None) -> None:
         if payload is None:

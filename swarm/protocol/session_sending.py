@@ -68,6 +68,8 @@ class Outbox:
 
     def __init__(self, *, dialed: bool, share: Share) -> None:
         self.payload_sent = 0
+        self.is_idle = True
+        """Whether no control waits, nor was given up."""
         self.overflowed = False
         """Whether more control waited than the link's share of memory; what came then was not queued."""
         self._share = share
@@ -97,6 +99,7 @@ class Outbox:
 
     def control(self, frame: bytes, key: int = 0) -> None:
         """Queue a control frame, or find that the other side does not read them (:attr:`overflowed`)."""
+        self.is_idle = False
         if self.overflowed or not self._share.take(len(frame)):
             self.overflowed = True
             return
@@ -114,7 +117,7 @@ class Outbox:
         """Queue a message; raises LocalError for one that no receiver takes."""
         if key <= 0 or key in self._keys:
             raise LocalError(f"sending {key} is posted twice")
-        if not len(payload):
+        if not payload:
             self.control(message_frame(message), key)
             return
         if len(payload) > message.MAX_PAYLOAD:
@@ -134,10 +137,12 @@ class Outbox:
         if len(self._pongs) >= MAX_UNSENT_PONGS:
             raise RemoteProtocolError("pings come faster than their answers are read")
         self._pongs.append(token)
+        self.is_idle = False
 
     def grant(self, stream: int, granted: int) -> None:
         """Queue credit for a stream of the other side."""
         self._grants[stream] = self._grants.get(stream, 0) + granted
+        self.is_idle = False
 
     def withdraw(self, key: int) -> None:
         """Stop sending what was posted under ``key``; nothing happens where it is sent already."""
@@ -198,6 +203,7 @@ class Outbox:
         if self._grants:
             frames += [credit_frame(stream, granted) for stream, granted in self._grants.items()]
             self._grants.clear()
+        self.is_idle = not self._control
         if ping is not None:
             frames.append(ping_frame(ping))
         if not frames:
@@ -239,6 +245,7 @@ class Outbox:
              "the round of turns is not that of the streams with credit"),
             (any(p.offset >= len(p.data) or p.credit < 0 for p in opened), "a payload is over its end"),
             (len(self._pongs) > MAX_UNSENT_PONGS, "too many answers wait"),
+            (self.is_idle and (self.has_control or self.overflowed), "idle while control waits"),
             (self._share.held != sum(len(c.frame) for c in self._control), "control is miscounted"),
         )  # fmt: skip
         for wrong, sentence in faults:

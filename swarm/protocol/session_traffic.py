@@ -3,7 +3,7 @@
 from typing import Final, assert_never
 
 from swarm.errors import LocalError
-from swarm.protocol.session_arrivals import Arrival, Complete, Opened, Progress
+from swarm.protocol.session_arrivals import Opened, Progress
 from swarm.protocol.session_budget import LinkMemory
 from swarm.protocol.session_events import (
     Abandon,
@@ -31,6 +31,7 @@ from swarm.wire.frames import (
     cancel_frame,
     decode_credit,
     decode_sentence,
+    message_frame,
     ping_frame,
 )
 from swarm.wire.limits import MAX_DATA_FRAME_BYTES, MIN_DATA_FRAME_BYTES
@@ -56,7 +57,6 @@ class Traffic:
         self.flight = Flight()
         self.frame_limit = MAX_DATA_FRAME_BYTES
         self.bytes_sent = 0
-        self.bytes_received = 0
         self._next_look = now + LOOK_SECONDS
         self._next_memory = now
         self._sent_before = 0
@@ -70,10 +70,13 @@ class Traffic:
     @property
     def wants_to_write(self) -> bool:
         """Whether :meth:`write` would give something."""
-        if self.outbox.has_control or self.liveness.ping_wanted:
+        outbox = self.outbox
+        if outbox.has_control or self.liveness.ping_wanted:
             return True
+        if not outbox.has_bulk:
+            return False
         flight, total = self.flight, self.bytes_sent
-        return self.outbox.has_bulk and (flight.has_room(total) or flight.is_stuck(total))
+        return flight.has_room(total) or flight.is_stuck(total)
 
     @property
     def wants_control(self) -> bool:
@@ -92,6 +95,11 @@ class Traffic:
 
     @property
     def deadline(self) -> float:
+        """When a look is due, or a sign of life."""
+        return min(self.liveness.deadline, self.look_due)
+
+    @property
+    def look_due(self) -> float:
         """When :meth:`look` is due."""
         if self.outbox.overflowed:
             return 0.0
@@ -116,13 +124,7 @@ class Traffic:
             return f"nothing was read for {UNREAD_LOOKS * LOOK_SECONDS:.0f} s"
         return self.inbox.look(now)
 
-    def received(self, count: int, *, up: bool, now: float) -> Arrival | None:
-        """``count`` bytes came; returns what they completed. Raises RemoteProtocolError."""
-        self.bytes_received += count
-        self.liveness.heard(now)
-        return self.inbox.filled(count, up=up)
-
-    def take(self, arrival: Opened | Progress | Complete, now: float) -> list[Action]:
+    def take(self, arrival: Opened | Progress | Deliver, now: float) -> list[Action]:
         """A payload begins, goes on or is complete."""
         inbox = self.inbox
         self.down_meter.observe(inbox.payload_received, busy=len(inbox) > 0, now=now)
@@ -131,8 +133,8 @@ class Traffic:
                 if arrival.grant:
                     self.outbox.grant(arrival.stream, arrival.grant)
                 return []
-            case Complete():
-                return [Deliver(arrival.message, arrival.payload)]
+            case Deliver():
+                return [arrival]
             case Opened():
                 if arrival.refusal:
                     self.request(Abandon(arrival.stream, arrival.refusal))
@@ -160,11 +162,20 @@ class Traffic:
             case _:
                 assert_never(header.kind)
 
-    def request(self, event: Post | Withdraw | Abandon | Probe) -> None:
-        """What this side wants; raises LocalError for what no peer may send."""
+    def post(self, event: Post, now: float) -> list[Action]:
+        """Send a message, at once where nothing is before it; raises LocalError for what no peer may send."""
+        outbox, liveness = self.outbox, self.liveness
+        is_quiet = outbox.is_idle and not liveness.ping_wanted and now < liveness.next_sample
+        if is_quiet and event.at_once and not event.payload:
+            frame = message_frame(event.message)
+            self.bytes_sent += len(frame)
+            return [Write(frame, event.payload)]
+        outbox.post(event.key, event.message, event.payload)
+        return []
+
+    def request(self, event: Withdraw | Abandon | Probe) -> None:
+        """What else this side wants."""
         match event:
-            case Post():
-                self.outbox.post(event.key, event.message, event.payload)
             case Withdraw():
                 self.outbox.withdraw(event.key)
             case Abandon():
@@ -220,7 +231,7 @@ class Traffic:
         return SessionStatistics(
             state=state,
             bytes_sent=self.bytes_sent,
-            bytes_received=self.bytes_received,
+            bytes_received=self.inbox.bytes_received,
             payload_sent=self.outbox.payload_sent,
             payload_received=self.inbox.payload_received,
             rtt=self.liveness.rtt,

@@ -35,9 +35,9 @@ def widen(session: Session) -> None:
 def pour(data: Buffer, session: Session, *, piece: int = 2**30) -> Iterator[Received]:
     """Put ``data`` where ``session`` reads, at most ``piece`` bytes at a time. It must handle each event."""
     rest = memoryview(bytes(data))
-    while session.state != "ended" and (rest or session.has_more):
-        size = 0 if session.has_more else min(piece, len(rest), len(session.reading))
-        session.reading[:size] = rest[:size]
+    while session.state != "ended" and (rest or session.inbox.has_more):
+        size = 0 if session.inbox.has_more else min(piece, len(rest), len(session.inbox.reading))
+        session.inbox.reading[:size] = rest[:size]
         rest = rest[size:]
         yield Received(size)
 

@@ -144,14 +144,12 @@ _SHAPES: Final = {
 }
 
 
-def decode_header(data: Buffer) -> Header:
-    """The header in the twelve bytes of ``data``; raises RemoteProtocolError for one that no peer sends."""
-    return _decode_header(bytes(data))
-
-
 @functools.lru_cache(maxsize=256)
-def _decode_header(data: bytes) -> Header:
-    """Most headers of a link are as one shortly before."""
+def decode_header(data: bytes) -> Header:
+    """The header in the twelve bytes of ``data``; raises RemoteProtocolError for one that no peer sends.
+
+    Most headers of a link are as one shortly before.
+    """
     value, flags, number, stream, length = _HEADER.unpack(data)
     shape = _SHAPES.get(value)
     if shape is None:

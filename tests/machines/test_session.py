@@ -121,8 +121,16 @@ class TwoSessions(RuleBasedStateMachine):
     # Carrying out.
 
     def feed(self, side: Side, event: Event) -> None:
-        for action in side.session.handle(event, now=self.now):
+        session = side.session
+        deadline, wanted = session.deadline, session.wants_to_write
+        actions = session.handle(event, now=self.now)
+        if actions and (isinstance(event, Post) or isinstance(actions[0], Deliver)):
+            assert session.deadline >= deadline, "a message was passed on, and something is due sooner"
+            assert session.wants_to_write == wanted, "a message was passed on, and there is more to write"
+        for action in actions:
             self.perform(side, action)
+        if isinstance(event, Post) and actions:
+            side.sent.append(event.key)
 
     def perform(self, side: Side, action: Any) -> None:
         assert not side.ended, f"{action} after the end"
@@ -217,17 +225,18 @@ class TwoSessions(RuleBasedStateMachine):
     @rule(
         index=st.integers(0, 1),
         sizes=st.lists(st.sampled_from([0, 0, 1, 299, 300, 1000, 1001, 2500, 4000]), min_size=1, max_size=5),
+        at_once=st.booleans(),
     )
-    def post(self, index: int, sizes: list[int]) -> None:
+    def post(self, index: int, sizes: list[int], at_once: bool) -> None:
         for size in sizes:
-            self.post_one(self.sides[index], size)
+            self.post_one(self.sides[index], size, at_once)
 
-    def post_one(self, side: Side, size: int) -> None:
+    def post_one(self, side: Side, size: int, at_once: bool) -> None:
         self.next_key += 1
         key = self.next_key
         payload = key.to_bytes(4, "big") * (size // 4 + 1)
         message = BlockReply(request=key) if size else BlockRequest(request=key, digest=DIGEST)
-        event = Post(key, message, memoryview(payload[:size]))
+        event = Post(key, message, memoryview(payload[:size]), at_once)
         if self.is_up(side):
             self.feed(side, event)
             side.posted[key] = (message, payload[:size])

@@ -48,7 +48,7 @@ def frames_of(wire: bytearray) -> list[bytes]:
     """Cut what was written into its frames."""
     found = []
     while wire:
-        size = HEADER_BYTES + decode_header(wire[:HEADER_BYTES]).length
+        size = HEADER_BYTES + decode_header(bytes(wire[:HEADER_BYTES])).length
         found.append(bytes(wire[:size]))
         del wire[:size]
     return found

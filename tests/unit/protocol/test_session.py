@@ -163,7 +163,7 @@ def test_a_payload_is_delivered_in_the_memory_it_was_read_into() -> None:
     header_and_open = pair.near.wire[: 12 + 8 + len(REPLY) + 12]
     (offered,) = pair.far.receive(header_and_open, 0.0)
     assert offered == Offered(1, BlockReply(request=7), 100_000)
-    memory = pair.far.session.reading.obj
+    memory = pair.far.session.inbox.reading.obj
     pair.near.wire = pair.near.wire[len(header_and_open) :]
     pair.carry(0.0)
     delivered = pair.far.actions[-1]
@@ -177,11 +177,11 @@ def test_frames_that_are_read_together_are_taken_one_by_one() -> None:
     pair = risen()
     small = [BlockMissing(request=number) for number in range(3)]
     stream = frames.open_frame(1, BlockReply.NUMBER, REPLY, 200) + frames.data_header(1, 100) + bytes(100)
-    pair.far.session.reading[: len(stream)] = stream
+    pair.far.session.inbox.reading[: len(stream)] = stream
     assert pair.far.feed(Received(len(stream)), 0.0) == [Offered(1, BlockReply(request=1), 200)]
-    assert pair.far.session.has_more
+    assert pair.far.session.inbox.has_more
     pair.far.feed(Abandon(1, "not wanted"), 0.0)
-    while pair.far.session.has_more:
+    while pair.far.session.inbox.has_more:
         assert pair.far.feed(Received(0), 0.0) == []
     rest = frames.data_header(1, 100) + bytes(100) + b"".join(map(frames.message_frame, small))
     assert pair.far.receive(rest, 0.0) == [Deliver(message, memoryview(b"")) for message in small]
@@ -189,7 +189,7 @@ def test_frames_that_are_read_together_are_taken_one_by_one() -> None:
 
 def test_a_read_of_nothing_is_a_bug_of_this_program_unless_there_is_more() -> None:
     pair = risen()
-    for count in (0, -1, len(pair.far.session.reading) + 1):
+    for count in (0, -1, len(pair.far.session.inbox.reading) + 1):
         with pytest.raises(LocalError, match="bytes came where"):
             pair.far.feed(Received(count), 0.0)
 
