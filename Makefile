@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 endif
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-code test-netlab setup lint fuzz nightly clean
+.PHONY: demo test test-code test-netlab setup lint fuzz nightly test-mixed-torch clean
 
 demo: $(READY)
 	$(BIN)/swarm demo
@@ -41,8 +41,20 @@ fuzz: $(READY)
 nightly: $(READY)
 	$(BIN)/python tests/nightly.py
 
+# Peers of two versions of torch train one job together; the other one's environment takes some gigabytes.
+OTHER_TORCH := 2.8.0
+OTHER := .venv-torch-$(OTHER_TORCH)
+test-mixed-torch: $(READY) $(OTHER)/.ready
+	$(BIN)/python tests/mixed_torch.py $(OTHER)/$(notdir $(BIN))/swarm
+
+$(OTHER)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(OTHER)
+	grep -v '^torch==' constraints.txt > $(OTHER)/constraints.txt
+	$(OTHER)/$(notdir $(BIN))/python -m pip install --quiet --disable-pip-version-check -c $(OTHER)/constraints.txt -e '.[peer]' torch==$(OTHER_TORCH)
+	touch $(OTHER)/.ready
+
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) .venv-torch-*
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fusion-swarm needs Python 3.11 or later: make PYTHON=python3.11")'

@@ -7,6 +7,7 @@ evaluation graph runs where the tensors it reads live, and never before a stage 
 from collections.abc import Collection, Mapping, Sequence
 
 from swarm.graph.buffers import buffer_groups
+from swarm.graph.cut import changing_tensors
 from swarm.graph.dag import Graph, consumers, operator_inputs, producers
 from swarm.graph.routing import Placement, route, sourceless
 from swarm.graph.stage import Stage
@@ -27,6 +28,24 @@ def evaluation_stages(train: Graph, stages: Sequence[Stage], evaluation: Graph) 
     _delay_input_operators(evaluation, placed)
     placement = Placement(stages=len(stages), operators=placed, updates={}, owners={}, homes=homes)
     return route(evaluation, placement)
+
+
+def beside(train: Graph, evaluation: Graph) -> list[int]:
+    """For each operator of ``evaluation`` an operator of ``train`` beside which it runs, wherever the cuts.
+
+    Found by a stage for each operator of ``train``. Where operators use one parameter at several places, a
+    coarser cut may have it elsewhere.
+    """
+    changing = changing_tensors(train)
+    uses = {train.values[value].name: readers for value, readers in consumers(train).items()}
+    homes = {
+        ValueId(index): frozenset(int(use) for use in uses[value.name])
+        for index, value in enumerate(evaluation.values)
+        if value.kind in {"parameter", "buffer"} and value.name in changing & uses.keys()
+    }
+    placed = _earliest(evaluation, homes, len(train.operators))
+    _delay_input_operators(evaluation, placed)
+    return placed
 
 
 def _homes(train: Graph, stages: Sequence[Stage], evaluation: Graph) -> dict[ValueId, frozenset[int]]:

@@ -36,11 +36,12 @@ class JobTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What a peer offers: bytes of memory for stages, and operations a second."""
+    """What a peer offers: bytes of memory for stages, and operations a second; and what it cannot run."""
 
     peer: PeerId
     memory: int
     flops: float
+    lacks: frozenset[str] = frozenset()
 
 
 # Events.

@@ -49,7 +49,11 @@ def is_hopeless(table: StageTable, offers: Sequence[PeerOffer]) -> bool:
         return True
     _, needed = _largest_piece(table)
     too_large = needed > max(offer.memory for offer in offers)
-    return too_large or _alone(table, 0, table.places - 1) > sum(offer.memory for offer in offers)
+    return (
+        too_large
+        or bool(_lacking_everywhere(table, offers))
+        or _alone(table, 0, table.places - 1) > sum(offer.memory for offer in offers)
+    )
 
 
 def capacity_error(table: StageTable, workload: Workload, offers: Sequence[PeerOffer]) -> CapacityError:
@@ -58,6 +62,9 @@ def capacity_error(table: StageTable, workload: Workload, offers: Sequence[PeerO
         return CapacityError("no peer offers memory to the job: start peers, or raise their --memory")
     total, largest = sum(offer.memory for offer in offers), max(offer.memory for offer in offers)
     count, micro_batches = len(offers), workload.micro_batches
+    nowhere = _lacking_everywhere(table, offers)
+    if nowhere:
+        return CapacityError(f"nobody can run {nowhere[0]}: update torch, or start another peer")
     piece, needed = _largest_piece(table)
     if needed > largest:
         return CapacityError(
@@ -72,6 +79,10 @@ def capacity_error(table: StageTable, workload: Workload, offers: Sequence[PeerO
             "start more peers or raise --memory"
         )
     each = even_memory(table, micro_batches=micro_batches, peers=count)
+    if any(offer.lacks for offer in offers) and each <= min(offer.memory for offer in offers):
+        return CapacityError(
+            "the job does not fit where not every peer can run everything: update torch, or start more peers"
+        )
     texts = {format_bytes(each), *(format_bytes(offer.memory) for offer in offers)}
     amount = format_bytes if len(texts) > 1 else _exactly
     shown = ", ".join(f"{short(offer.peer)} {amount(offer.memory)}" for offer in offers[:_SHOWN_OFFERS])
@@ -81,6 +92,11 @@ def capacity_error(table: StageTable, workload: Workload, offers: Sequence[PeerO
         f"of {_peers(count)}, and they offer {format_bytes(total)} together ({shown}{more}): "
         "start more peers or raise --memory"
     )
+
+
+def _lacking_everywhere(table: StageTable, offers: Sequence[PeerOffer]) -> list[str]:
+    """What the job needs and none of these peers has."""
+    return sorted(name for name in table.needs if all(name in offer.lacks for offer in offers))
 
 
 def _alone(table: StageTable, start: int, end: int) -> int:

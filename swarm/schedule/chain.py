@@ -15,8 +15,15 @@ class Chain:
     """Bytes that each offers."""
     flops: tuple[float, ...]
     """Operations a second of each, positive and finite."""
+    lacks: tuple[frozenset[str], ...] = ()
+    """What each cannot run; nothing where it is empty."""
     seconds_per_byte: Floats | None = None
     """From each peer (rows) to each other, where rates are known."""
+
+    def kind(self, peer: int) -> tuple[int, float, frozenset[str]]:
+        """What decides which stages a peer can take: equal for peers that are alike."""
+        lacks = self.lacks[peer] if self.lacks else frozenset[str]()
+        return self.memory[peer], self.flops[peer], lacks
 
     @property
     def peers(self) -> int:

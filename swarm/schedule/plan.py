@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from swarm.errors import CapacityError
 from swarm.graph.cut import cut, sent_bytes
 from swarm.graph.dag import Graph, activations
 from swarm.graph.evaluation import evaluation_stages
@@ -17,6 +18,7 @@ from swarm.schedule.chain import Chain
 from swarm.schedule.deadline import Deadline, choose
 from swarm.schedule.explanation import explain
 from swarm.schedule.hiding import what_hides
+from swarm.schedule.lacking import explain_lacking, job_needs, unable
 from swarm.schedule.network import UNKNOWN, NetworkModel
 from swarm.schedule.orders import fitting_order, likely_orders
 from swarm.schedule.partition import SLACK, Partition, partition
@@ -35,6 +37,8 @@ FEW_PEERS: Final = 16
 """Up to so many peers, the best of the likely orders is taken; of more, the first that can hold the job."""
 
 Placed = tuple[Partition, tuple[PeerOffer, ...]]
+Needed = Sequence[frozenset[str]]
+LaidOut = tuple[Partition, tuple[PeerOffer, ...], tuple[Stage, ...], tuple[Stage, ...]]
 
 
 def make_plan(
@@ -51,11 +55,12 @@ def make_plan(
     Incarnations are 0: the coordinator, who knows what changes hands, fills them in. Raises CapacityError
     where the peers cannot hold the job, and CaptureError where the two graphs do not go together.
     """
-    usable = _usable(offers)
-    found, chain = _place(workload, usable, network)
-    bounds = [0, *(segment.last for segment in found.segments)]
-    stages = cut(workload.graph, bounds)
-    evaluations = evaluation_stages(workload.graph, stages, workload.evaluation)
+    needed = job_needs(workload)
+    usable = _usable(offers, frozenset[str]().union(*needed))
+    try:
+        found, chain, stages, evaluations = _lay_out(workload, usable, network, needed)
+    except CapacityError as error:
+        raise CapacityError("; ".join([str(error), *explain_lacking(usable)])) from None
     holders = [chain[segment.peer].peer for segment in found.segments]
     seconds = [segment.seconds for segment in found.segments]
     codecs, why = _codecs(workload, stages, holders, seconds, network)
@@ -79,7 +84,10 @@ def make_plan(
             )
             for segment, evaluation, codec in zip(found.segments, evaluations, codecs, strict=True)
         ),
-        explanation=explain(workload.graph, stages, found, chain, codecs, why),
+        explanation=(
+            *explain(workload.graph, stages, found, chain, codecs, why),
+            *explain_lacking(usable),
+        ),
     )
 
 
@@ -118,13 +126,29 @@ def _times(
     return seconds
 
 
-def _place(workload: Workload, offers: Sequence[PeerOffer], network: NetworkModel) -> Placed:
+def _lay_out(
+    workload: Workload, offers: Sequence[PeerOffer], network: NetworkModel, needed: Needed
+) -> LaidOut:
+    """The best partition, with the stages of both graphs, among peers that can run their part of either."""
+    left = list(offers)
+    while True:
+        found, chain = _place(workload, left, network, needed)
+        stages = cut(workload.graph, [0, *(segment.last for segment in found.segments)])
+        evaluations = evaluation_stages(workload.graph, stages, workload.evaluation)
+        holders = [chain[segment.peer] for segment in found.segments]
+        out = {holders[index].peer for index in unable(workload, evaluations, holders)}
+        if not out:
+            return found, chain, stages, evaluations
+        left = [offer for offer in left if offer.peer not in out]
+
+
+def _place(workload: Workload, offers: Sequence[PeerOffer], network: NetworkModel, needed: Needed) -> Placed:
     """The best partition; one with stages that recompute only where there is none without.
 
     Raises CapacityError where there is none at all.
     """
     for recompute in (False, True):
-        table = stage_table(workload.graph, workload.optimizer, recompute=recompute)
+        table = stage_table(workload.graph, workload.optimizer, recompute=recompute, needed=needed)
         if is_hopeless(table, offers):
             break
         placed = _place_on(table, offers, network, workload.micro_batches)
@@ -160,14 +184,15 @@ def _partition(
     chain = Chain(
         memory=tuple(offer.memory for offer in order),
         flops=tuple(offer.flops for offer in order),
+        lacks=tuple(offer.lacks for offer in order),
         seconds_per_byte=network.seconds_per_byte([offer.peer for offer in order]),
     )
     found = partition(table, chain, micro_batches=micro_batches)
     return None if found is None else (found, order)
 
 
-def _usable(offers: Iterable[PeerOffer]) -> list[PeerOffer]:
-    """One offer a peer, with memory, and with a speed that can be reckoned with.
+def _usable(offers: Iterable[PeerOffer], needed: frozenset[str]) -> list[PeerOffer]:
+    """One offer a peer, with memory, with a speed that can be reckoned with, and what it lacks of the needed.
 
     A speed is the peer's own claim. One that is no positive number counts as the lowest that another
     claims.
@@ -180,6 +205,7 @@ def _usable(offers: Iterable[PeerOffer]) -> list[PeerOffer]:
             peer=offer.peer,
             memory=offer.memory,
             flops=offer.flops if _is_speed(offer.flops) else slowest,
+            lacks=offer.lacks & needed,
         )
         for offer in latest.values()
     ]

@@ -108,7 +108,7 @@ class Choices:
         self._flops = table.stage_flops
         self._all = np.arange(len(self._flops))
         self._quick: dict[float, Integers] = {}
-        self._latest: dict[tuple[int, float], tuple[int, Stages]] = {}
+        self._latest: dict[tuple[int, float, frozenset[str]], tuple[int, Stages]] = {}
         """For each kind of peer the depth that was asked for last; the next one is rarely less."""
 
     def depth(self, left: int) -> int:
@@ -117,16 +117,17 @@ class Choices:
 
     def of(self, peer: int, left: int) -> Stages:
         """What ``peer`` can take with ``left`` stages from there to the end."""
-        memory, flops, depth = self.chain.memory[peer], self.chain.flops[peer], self.depth(left)
-        known = self._latest.get((memory, flops))
+        kind, depth = self.chain.kind(peer), self.depth(left)
+        memory, flops, lacks = kind
+        known = self._latest.get(kind)
         if known is not None and known[0] == depth:
             return known[1]
         stages = known[1] if known is not None and known[0] < depth else None
-        numbers = self._quick_enough(flops) if stages is None else stages.numbers
+        numbers = self._possible(flops, lacks) if stages is None else stages.numbers
         fits = self.table.least_bytes(depth, numbers) <= memory
         if stages is None or not fits.all() or self.table.recomputing is not None:
             stages = self._stages(numbers[fits], memory, flops, depth)
-        self._latest[memory, flops] = depth, stages
+        self._latest[kind] = depth, stages
         return stages
 
     def _stages(self, numbers: Integers, memory: int, flops: float, depth: int) -> Stages:
@@ -145,6 +146,11 @@ class Choices:
         """Stages that a program looks at, counted for each peer and number of stages after it."""
         peers = range(self.chain.peers)
         return sum(len(self.of(peer, 1).numbers) * (self.chain.peers - peer) for peer in peers)
+
+    def _possible(self, flops: float, lacks: frozenset[str]) -> Integers:
+        """The stages that such a peer can run, and is quick enough for."""
+        quick = self._quick_enough(flops)
+        return quick[self.table.able(lacks, quick)] if lacks else quick
 
     def _quick_enough(self, flops: float) -> Integers:
         most = self._bound * flops * (1.0 + _ROUNDING)
@@ -198,10 +204,10 @@ class Program:
     def _layer(self, left: int) -> Floats:
         """``best[left]``, peers by places."""
         layer = np.full((self._peers, self._places), math.inf)
-        known: dict[tuple[int, float, bytes], Floats] = {}
+        known: dict[tuple[tuple[int, float, frozenset[str]], bytes], Floats] = {}
         for peer in range(self._peers - left + 1):
             after = self._after(left, peer)
-            kind = (self._choices.chain.memory[peer], self._choices.chain.flops[peer], after.tobytes())
+            kind = (self._choices.chain.kind(peer), after.tobytes())
             if kind not in known:
                 known[kind] = self._row(self._choices.of(peer, left), after)
             layer[peer] = known[kind]

@@ -4,6 +4,7 @@ Places to cut are numbered: place 0 is the start, the last place is the end, and
 to a later one. Stages are listed by their start, then by their end, in flat arrays.
 """
 
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +23,7 @@ MAX_PLACES: Final = 1024
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Truths = NDArray[np.bool_]
 
 EVERY: Final = slice(None)
 """All stages of a table."""
@@ -58,6 +60,8 @@ class StageTable:
     """Bytes that it needs whatever its depth."""
     held: Floats
     """Bytes that it needs for each micro-batch in flight."""
+    needs: Mapping[str, Integers]
+    """For each thing that a peer may lack, how many operators before each place need it."""
     recomputing: Recomputing | None = None
     """Where stages may recompute; one does where it does not fit otherwise."""
 
@@ -82,6 +86,14 @@ class StageTable:
             return plain
         return np.minimum(plain, other.fixed[numbers] + depth * other.held[numbers])
 
+    def able(self, lacks: Collection[str], numbers: Integers) -> Truths:
+        """Which of these stages a peer can run that lacks so much."""
+        able = np.ones(len(numbers), dtype=np.bool_)
+        for name in self.needs.keys() & lacks:
+            before = self.needs[name]
+            able &= before[self.starts[numbers]] == before[self.ends[numbers]]
+        return able
+
     def index(self, start: int, end: int) -> int:
         """The number of the stage from place ``start`` to place ``end``."""
         return int(self._index(np.asarray(start), np.asarray(end)))
@@ -102,6 +114,7 @@ class StageTable:
             ends=ends,
             fixed=self.fixed[numbers],
             held=self.held[numbers],
+            needs={name: before[kept] for name, before in self.needs.items()},
             recomputing=other
             and Recomputing(flops=other.flops[kept], fixed=other.fixed[numbers], held=other.held[numbers]),
         )
@@ -111,10 +124,12 @@ class StageTable:
         return before + end - start - 1
 
 
-def stage_table(graph: Graph, optimizer: Optimizer, *, recompute: bool = False) -> StageTable:
+def stage_table(
+    graph: Graph, optimizer: Optimizer, *, recompute: bool = False, needed: Iterable[Collection[str]] = ()
+) -> StageTable:
     """The table of ``graph`` trained with ``optimizer``; the same for the same graph everywhere.
 
-    ``recompute``: whether stages may.
+    ``recompute``: whether stages may. ``needed``: what peers have to have for each operator.
     """
     costs, crossing = graph_costs(graph), crossings(graph)
     forward = np.minimum(np.asarray(crossing.forward_bytes, dtype=np.float64), MOST)
@@ -134,8 +149,17 @@ def stage_table(graph: Graph, optimizer: Optimizer, *, recompute: bool = False) 
         ends=ends,
         fixed=fixed,
         held=held,
+        needs=_needs(needed, positions),
         recomputing=again and Recomputing(flops=costs.forward[positions], fixed=again[0], held=again[1]),
     )
+
+
+def _needs(needed: Iterable[Collection[str]], positions: Integers) -> dict[str, Integers]:
+    users: dict[str, list[int]] = {}
+    for index, names in enumerate(needed):
+        for name in names:
+            users.setdefault(name, []).append(index)
+    return {name: np.searchsorted(at, positions) for name, at in users.items()}
 
 
 def _rows(model: MemoryModel, positions: Integers, *, recompute: bool) -> tuple[Floats, Floats]:

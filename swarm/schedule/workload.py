@@ -32,3 +32,5 @@ class PeerOffer:
     """Bytes for stages; see ``swarm.schedule.memory`` for what is counted."""
     flops: float
     """Operations a second, as the peer says."""
+    lacks: frozenset[str] = frozenset()
+    """Operators and data types that the peer cannot run; it gets no stage that needs one."""

@@ -78,7 +78,7 @@ def made_plan(job: Job, graphs: tuple[Graph, Graph], action: MakePlan) -> PlanMa
         micro_batches=job.manifest.micro_batches,
         policy=job.manifest.policy,
     )
-    offers = [PeerOffer(peer=o.peer, memory=o.memory, flops=o.flops) for o in action.offers]
+    offers = [PeerOffer(peer=o.peer, memory=o.memory, flops=o.flops, lacks=o.lacks) for o in action.offers]
     try:
         plan = make_plan(job.id, workload, offers)
     except CapacityError as error:

@@ -43,6 +43,7 @@ from swarm.services.jobs import Jobs
 from swarm.wire.limits import MAX_SENTENCE_LENGTH
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.coordination import (
+    LimitedOffer,
     LinkReport,
     Offer,
     PlanIssue,
@@ -96,7 +97,8 @@ class Coordinator(Service):
         del payload
         match message:
             case Offer():
-                resources = Resources(peer=sender, memory=message.memory, flops=message.flops)
+                lacks = frozenset(message.lacks if isinstance(message, LimitedOffer) else ())
+                resources = Resources(peer=sender, memory=message.memory, flops=message.flops, lacks=lacks)
                 return self._deliver(message.job, OfferArrived(resources=resources))
             case LinkReport():
                 links = frozenset(PeerId(peer) for peer in message.peers)

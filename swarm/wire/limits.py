@@ -83,6 +83,9 @@ MAX_HANDSHAKES_PER_ADDRESS: Final = 16
 MAX_LINKS: Final = 256
 """Links that one peer keeps."""
 
+MAX_LACKS: Final = 1024
+"""Operators and data types that a peer may say it lacks: more than there are."""
+
 MAX_GRAPH_BYTES: Final = 8 * MIB
 """Bytes of one OP-DAG once decompressed: an operator takes about 150, so this is 50,000 of them. Decoded it
 may take twenty-five times as much memory, which a job must not be able to ask of everybody."""

@@ -97,6 +97,9 @@ SAMPLES: list[Message] = [
         hiding="communication hides",
     ),
     coordination.Offer(job=JOB, memory=1 << 30, flops=5e10, holding=False),
+    coordination.LimitedOffer(
+        job=JOB, memory=1 << 30, flops=5e10, holding=False, lacks=("aten.rms_norm.default", "float64")
+    ),
     coordination.PlanIssue(plan=b"plan"),
     coordination.StageReady(job=JOB, generation=1, stage=2),
     coordination.StageFailed(job=JOB, generation=1, stage=2, sentence="out of memory"),

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from swarm.data.tensors import put_tensor
 from swarm.errors import FailureError, RemoteProtocolError
 from swarm.ids import JobId, PeerId, StageIndex, short
@@ -22,6 +24,7 @@ from swarm.services.training.pipeline import Data, StagePipeline
 from swarm.train.device import DeviceThread
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.coordination import (
+    LimitedOffer,
     Offer,
     PlanStart,
     StageFailed,
@@ -91,6 +94,8 @@ class Holder(Service):
         self.config = config
         self.flops = 0.0
         """Operations a second, as measured on the device; set before links come up."""
+        self.lacks: tuple[str, ...] = ()
+        """Operators and data types that cannot run here; set before links come up."""
         self._context = context
         self._jobs = jobs
         self._blocks = blocks
@@ -198,6 +203,8 @@ class Holder(Service):
         if job.ended or not self.config.takes(job):
             return
         offer = Offer(job=job.id, memory=self._free(), flops=self.flops, holding=False)
+        if self.lacks:
+            offer = LimitedOffer(**msgspec.structs.asdict(offer), lacks=self.lacks)
         self._context.send(job.coordinator, offer)
 
     def _free(self) -> int:

@@ -8,7 +8,7 @@ from typing import Self
 import torch
 
 from swarm.clock import Clock
-from swarm.graph.operators import operators_digest
+from swarm.graph.operators import ALLOWED, operators_digest
 from swarm.identity.membership import Identity
 from swarm.ids import PeerId
 from swarm.services.context import Service
@@ -18,6 +18,7 @@ from swarm.services.node_status import HeldStage
 from swarm.services.training.acquaintance import Acquaintance
 from swarm.services.training.author import Author
 from swarm.services.training.holder import Holder, HolderConfig
+from swarm.train.abilities import lacking
 from swarm.train.device import DeviceThread, like_machines
 from swarm.train.speed import measure_flops
 from swarm.wire.messages.hello import Capabilities
@@ -94,6 +95,7 @@ class TrainingNode(Node):
         try:
             if self._holder is not None:
                 self._holder.flops = await self.device.run(measure_flops, self.gift.device)
+                self._holder.lacks = await self.device.run(lacking, ALLOWED, self.gift.device)
             return await super().__aenter__()
         except BaseException:
             await self.device.aclose()

@@ -1,6 +1,6 @@
 """Flow: coordination. The job's coordinator places stages; holders load them and say so.
 
-member -> coordinator      LinkReport, Offer (after JobAnnounce, and when it changes)
+member -> coordinator      LinkReport, Offer | LimitedOffer (after JobAnnounce, and when it changes)
 coordinator -> all         PlanIssue (signed)
 holder -> coordinator      StageReady | StageFailed
 coordinator -> holders     PlanStart
@@ -12,12 +12,12 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from swarm.wire.limits import MAX_LINKS
+from swarm.wire.limits import MAX_LACKS, MAX_LINKS
 from swarm.wire.messages.base import Count, LongId, Message, ShortId, StageNumber
 from swarm.wire.messages.jobs import Envelope
 from swarm.wire.numbers import Positive
 from swarm.wire.records.blobs import TensorBlob
-from swarm.wire.text import Sentence
+from swarm.wire.text import Name, Sentence
 
 
 class Offer(Message, frozen=True, kw_only=True):
@@ -32,6 +32,14 @@ class Offer(Message, frozen=True, kw_only=True):
     flops: Positive
     """Floating-point operations a second, as measured by the peer itself."""
     holding: bool
+
+
+class LimitedOffer(Offer, frozen=True, kw_only=True):
+    """The offer of a peer that cannot run everything that a graph may ask for."""
+
+    NUMBER: ClassVar[int] = 27
+    lacks: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=MAX_LACKS)]
+    """Operators (``aten.name.overload``) that its torch has not, and data types that its device has not."""
 
 
 class PlanIssue(Message, frozen=True, kw_only=True):

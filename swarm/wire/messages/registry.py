@@ -27,6 +27,7 @@ MESSAGES: Final[dict[int, type[Message]]] = {
         jobs.JobTuning,
         jobs.JobSpotCheck,
         coordination.Offer,
+        coordination.LimitedOffer,
         coordination.PlanIssue,
         coordination.StageReady,
         coordination.StageFailed,

@@ -1,5 +1,7 @@
 """A graph that breaks an invariant is refused when it is read, in one line that says which."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,6 +15,7 @@ from swarm.graph.dag import (
     Ref,
     TensorSpec,
     Update,
+    Value,
     check_graph,
     decode_graph,
     encode_graph,
@@ -49,6 +52,16 @@ def with_spec(graph: Graph, index: int, **changes: Any) -> Graph:
 def test_a_graph_comes_back_from_its_bytes(graph):
     assert decode_graph(encode_graph(graph)) == graph
     assert list(graph.tensors()) == ["w", "b", "c"]
+
+
+def test_the_page_on_the_protocol_has_the_schema():
+    """Each array with its fields, in the order in which they are sent."""
+    page = (Path(__file__).parents[3] / "docs" / "PROTOCOL.md").read_text("utf-8")
+    section = page.split("### Graphs\n")[1].split("### Jobs\n")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", section, re.MULTILINE))
+    told = {name: tuple(fields.replace("`", "").split(", ")) for name, fields in rows.items()}
+    kinds = (Graph, Value, TensorSpec, Operator, Update)
+    assert told == {kind.__name__: kind.__struct_fields__ for kind in kinds}
 
 
 def test_a_graph_without_operators_is_none(graph):

@@ -16,7 +16,7 @@ from swarm.services.job import Job
 from swarm.services.story import Story
 from swarm.testing.manifests import sample_manifest
 from swarm.wire.messages.base import Message
-from swarm.wire.messages.coordination import Offer, StageReady
+from swarm.wire.messages.coordination import LimitedOffer, Offer, StageReady
 from swarm.wire.messages.jobs import JobFollow, JobNotice, JobProgress
 from swarm.wire.records.blobs import Blob
 
@@ -138,6 +138,16 @@ async def test_a_record_that_nobody_waits_for_is_not_kept(world: World) -> None:
         assert service.handle(STRANGER, progress(step), NOTHING)
     assert service._running[JOB].heard == []
     assert service._running[JOB].job.losses == []
+
+
+async def test_what_a_peer_cannot_run_is_part_of_its_offer(world: World) -> None:
+    service = coordinator(world)
+    world.on_job[0](job())
+    limited = LimitedOffer(job=JOB, memory=5, flops=1.0, holding=False, lacks=("aten.gelu.default",))
+    assert service.handle(STRANGER, limited, NOTHING)
+    assert service.handle(FOLLOWER, Offer(job=JOB, memory=6, flops=1.0, holding=False), NOTHING)
+    offers, _ = service._running[JOB].machine._offers.begin_plan(0.0)
+    assert {offer.memory: offer.lacks for offer in offers} == {5: {"aten.gelu.default"}, 6: frozenset()}
 
 
 async def test_a_node_that_does_not_coordinate_takes_no_job_and_charges_nobody(world: World) -> None:
