@@ -26,13 +26,13 @@ _GRAPH_LEVEL: Final = 10
 """zstandard's level for graphs: a GPT's OP-DAG shrinks twenty-fold in milliseconds."""
 
 
-def block_length(size: int, unit: int = 1) -> int:
+def block_length(size: int, unit: int = 1, *, most: int = USUAL_BLOCKS) -> int:
     """Bytes a block for a blob of ``size`` bytes whose blocks hold whole units of ``unit`` bytes.
 
-    About 1 MiB, growing once that makes more than 4,096 blocks, up to what one block may have. The same
+    About 1 MiB, growing once that makes more than ``most`` blocks, up to what one block may have. The same
     everywhere, so that the same bytes always become the same blocks.
     """
-    wanted = min(max(USUAL_BLOCK_BYTES, -(-size // USUAL_BLOCKS)), MAX_BLOCK_BYTES)
+    wanted = min(max(USUAL_BLOCK_BYTES, -(-size // most)), MAX_BLOCK_BYTES)
     return max(wanted // unit, 1) * unit
 
 
@@ -43,10 +43,10 @@ def split(data: Buffer, length: int) -> Iterator[memoryview]:
         yield view[start : start + length]
 
 
-def put_blob(store: Blocks, data: Buffer, *, unit: int = 1) -> Blob:
-    """Keep ``data`` as blocks of whole units of ``unit`` bytes. Raises FailureError where they do not fit."""
+def put_blob(store: Blocks, data: Buffer, *, unit: int = 1, most: int = USUAL_BLOCKS) -> Blob:
+    """Keep ``data`` as blocks (see :func:`block_length`). Raises FailureError where they do not fit."""
     size = memoryview(data).nbytes
-    blocks = tuple(store.put(block) for block in split(data, block_length(size, unit)))
+    blocks = tuple(store.put(block) for block in split(data, block_length(size, unit, most=most)))
     return Blob(size=size, blocks=blocks)
 
 

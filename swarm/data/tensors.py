@@ -24,6 +24,10 @@ STORED: Final[Mapping[DType, np.dtype[Any]]] = {
 }  # fmt: skip
 """The numpy type whose bytes stand for each type of tensor."""
 
+TENSOR_BLOCKS: Final = 32
+"""Blocks of a tensor above which they grow: whoever needs a tensor needs all of it, and a manifest, which is
+one message, lists the blocks of every tensor of a model."""
+
 
 def put_tensor(store: Blocks, name: str, array: Array, dtype: DType) -> TensorBlob:
     """Keep one tensor. ``array`` has the numpy type that stands for ``dtype``.
@@ -34,7 +38,8 @@ def put_tensor(store: Blocks, name: str, array: Array, dtype: DType) -> TensorBl
     if array.dtype.newbyteorder("<") != stored:
         raise LocalError(f"{name} is an array of {array.dtype}, not of {dtype}")
     elements = np.asarray(array, dtype=stored, order="C")
-    blob = put_blob(store, elements.reshape(-1).view(np.uint8).data, unit=stored.itemsize)
+    data = elements.reshape(-1).view(np.uint8).data
+    blob = put_blob(store, data, unit=stored.itemsize, most=TENSOR_BLOCKS)
     return TensorBlob(name=name, dtype=dtype, shape=elements.shape, blob=blob)
 
 

@@ -20,6 +20,7 @@ from swarm.services.context import Service
 from swarm.services.job import Job
 from swarm.services.node import Services
 from swarm.services.training.arrays import to_array
+from swarm.services.training.listing import require_listable
 from swarm.train.job import CapturedJob, TrainingJob, capture_job, prepare_samples
 from swarm.train.rehearsal import rehearse, require_repeatable
 from swarm.train.transforms import Draw, for_evaluation, micro_batch
@@ -46,6 +47,7 @@ def prepare_job(job: TrainingJob) -> PreparedJob:
     Raises CaptureError, MisuseError or FailureError, in one line, where the job cannot be published.
     """
     captured = capture_job(job)
+    require_listable(captured, averages=job.ema > 0)
     held_out = None if job.held_out is None else prepare_samples(job.held_out, "held-out set")
     samples = prepare_samples(job.dataset)
     draw = Draw(seed=job.seed, step=0, samples=np.arange(job.micro_batch_size))
