@@ -204,6 +204,42 @@ async def test_samples_are_transformed_alike_in_the_swarm_in_one_stage_and_under
     assert found.good, found
 
 
+async def test_held_out_samples_are_normalised_and_nothing_about_them_is_random(
+    tmp_path: Path, make_job: MakeJob
+) -> None:
+    """With weights that stay as they are, every evaluation says what PyTorch says of normalised samples.
+
+    A step has all training samples once, so that nothing but what is random makes their loss differ.
+    """
+    chance = np.random.default_rng(2)
+    images, labels = chance.integers(0, 256, (40, 2, 8, 8), np.uint8), chance.integers(0, 3, 40)
+    mean, std = (120.0, 130.0), (70.0, 75.0)
+    job = make_job(
+        model=Images(),
+        loss=nn.functional.cross_entropy,
+        metric=accuracy,
+        dataset=(images[:12], labels[:12]),
+        held_out=(images[32:], labels[32:]),
+        transforms={0: (RandomCrop(padding=2), Normalize(mean=mean, std=std), Noise(std=1.0))},
+        optimizer=SGD(lr=0.0),
+        steps=4,
+        validate_every=1,
+    )
+    prepared = prepare_job(job)
+    async with Cluster(tmp_path, networks=memory_networks()) as cluster:
+        found = (await train(cluster, prepared, 2)).job
+    shown = (images[32:] - np.reshape(mean, (2, 1, 1))) / np.reshape(std, (2, 1, 1))
+    target = torch.from_numpy(labels[32:])
+    with torch.no_grad():
+        scores = job.model(torch.from_numpy(shown.astype(np.float32)))
+    assert [validation.step for validation in found.validations] == [1, 2, 3, 4]
+    assert len({(validation.loss, validation.metric) for validation in found.validations}) == 1
+    loss = nn.functional.cross_entropy(scores, target).item()
+    assert found.validations[0].loss == pytest.approx(loss, rel=1e-5)
+    assert found.validations[0].metric == pytest.approx(accuracy(scores, target).item())
+    assert max(found.losses) - min(found.losses) > 0.01
+
+
 async def test_a_swarm_short_of_memory_recomputes_to_the_same_bits(tmp_path: Path, make_job: MakeJob) -> None:
     prepared = prepare_job(make_job(micro_batch_size=16, optimizer=SGD(lr=0.1)))
     work = workload_of(prepared)
