@@ -16,9 +16,10 @@ from swarm.schedule.cost import graph_costs
 from swarm.schedule.memory import MemoryModel
 from swarm.schedule.network import NetworkModel
 from swarm.schedule.plan import MAX_PEERS, make_plan
+from swarm.schedule.quality import admitted, ladder
 from swarm.schedule.table import stage_table
 from swarm.schedule.workload import PeerOffer, Workload
-from swarm.wire.codecs import parse_policy
+from swarm.wire.codecs import CodecSpec, parse_policy
 from swarm.wire.records.manifest import Optimizer
 from swarm.wire.records.plan import Plan
 
@@ -239,6 +240,15 @@ def test_a_deadline_compresses_nothing_where_no_rate_is_known_or_all_rates_are_h
         assert len(plan.stages) == 2
         assert {str(stage.codec) for stage in plan.stages} == {"fp32"}
         assert sum(sentence in line for line in plan.explanation) == 1
+
+
+def test_a_deadline_on_slow_links_is_at_its_floor_and_says_what_does_not_hide(sketch, sgd: Optimizer):
+    work = replace(workload(layers(sketch, 6), sgd), policy=parse_policy("deadline"))
+    peers = [offer(name, memory_for_peers(work, 2)) for name in "ab"]
+    slow = {(a.peer, b.peer): 1e3 for a in peers for b in peers if a is not b}
+    plan = make_plan(JOB, work, peers, network=NetworkModel(rates=slow))
+    assert plan.stages[0].codec == admitted(ladder(), "faithful")[-1].codec != CodecSpec()
+    assert any("do not hide" in line and "would bring that to" in line for line in plan.explanation)
 
 
 def test_more_peers_than_a_plan_considers_are_cut_to_those_with_most_memory(sketch, sgd: Optimizer):
