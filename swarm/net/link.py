@@ -147,7 +147,8 @@ class Link:
         self._sent = Sending(self, 0)
         """What was sent when it was posted: nothing about it changes any more."""
         self._sent.settle(None)
-        self._closed = asyncio.Event()
+        self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Not an event: that takes a kilobyte of each link."""
 
     @property
     def peer(self) -> PeerId:
@@ -204,7 +205,7 @@ class Link:
 
     async def wait_closed(self) -> None:
         """Return when the link has ended, last words included."""
-        await self._closed.wait()
+        await asyncio.wait([self._closed])
 
     def statistics(self) -> SessionStatistics:
         """Bytes, rates, times; see SessionStatistics for the units."""
@@ -223,7 +224,7 @@ class Link:
         try:
             await self._driver.run()
         finally:
-            self._closed.set()
+            self._closed.set_result(None)
 
     def _perform(self, action: Errand) -> None:
         try:

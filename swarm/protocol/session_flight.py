@@ -10,7 +10,6 @@ the round trip the shortest one. Where a queue stays although this link does not
 then it counts as a part of the path, since who alone held back would starve.
 """
 
-from collections import deque
 from typing import Final
 
 from msgspec import Struct
@@ -62,8 +61,8 @@ class Flight:
         self._round_trip = float("inf")
         self._arrived = 0
         self._arrived_at = 0.0
-        self._marks: deque[_Mark] = deque()
-        self._rates: deque[float] = deque(maxlen=RATE_SAMPLES)
+        self._marks: list[_Mark] = []
+        self._rates: list[float] = []
         self._full_at = float("-inf")
         self._look_at = 0.0
         self._look_until = 0.0
@@ -103,9 +102,9 @@ class Flight:
         """A pong came. One to nothing is ignored."""
         if all(mark.token != token for mark in self._marks):
             return
-        mark = self._marks.popleft()
+        mark = self._marks.pop(0)
         while mark.token != token:
-            mark = self._marks.popleft()
+            mark = self._marks.pop(0)
         self._arrived = max(self._arrived, mark.total)
         self._arrived_at = now
         self._learn_round_trip(now - mark.at, now)
@@ -128,7 +127,7 @@ class Flight:
         """A sample counts where this link was held up by nothing but its flight, or where it is higher."""
         rate = (mark.total - mark.arrived) / max(now - mark.arrived_at, SHORTEST_SECONDS)
         if rate > self.rate or self._full_at >= mark.arrived_at:
-            self._rates.append(rate)
+            self._rates = [*self._rates[1 - RATE_SAMPLES :], rate]
             self.rate = max(self._rates)
 
     def _set_limit(self, sample: float, now: float) -> None:
