@@ -136,7 +136,7 @@ class TlsChannel(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes came from the socket."""
-        self.heard = self.unread = True
+        self.heard = True
         if self._lingering:
             self._lingered += nbytes
             if self._lingered > LINGER_BYTES:
@@ -144,10 +144,12 @@ class TlsChannel(asyncio.BufferedProtocol):
             return
         if nbytes <= RECORD_BYTES or nbytes >= BULK_READ_BYTES:
             self._incoming.write(self._scratch[:nbytes])
+            self.unread = True
             self.wake()
         else:
             for begin in range(0, nbytes, RECORD_BYTES):
                 self._incoming.write(self._scratch[begin : min(begin + RECORD_BYTES, nbytes)])
+                self.unread = True
                 self.wake()
         if self.unread and self._incoming.pending >= self._unread_limit and self._transport is not None:
             self._transport.pause_reading()

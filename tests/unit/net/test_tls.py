@@ -155,6 +155,29 @@ async def test_long_control_leaves_little_memory_behind(factory: ChannelFactory)
     near.abort()
 
 
+@pytest.mark.parametrize("records", [1, 3, 5])
+async def test_all_of_what_a_socket_gives_at_once_is_read_before_the_next(
+    factory: ChannelFactory, monkeypatch: pytest.MonkeyPatch, records: int
+) -> None:
+    """Whether OpenSSL is given it record by record, or as bulk."""
+    near, far = await shaken(factory, factory)
+    sealed, came, data = bytearray(), bytearray(), bytes(range(256)) * (records * RECORD_BYTES // 256)
+    monkeypatch.setattr(near._transport, "write", sealed.extend)
+    near.send(data, b"")
+    scratch = memoryview(bytearray(1000))
+
+    def take() -> None:
+        while count := far.receive_into(scratch):
+            came.extend(scratch[:count])
+
+    far.wake = take
+    far.get_buffer(-1)[: len(sealed)] = sealed
+    far.buffer_updated(len(sealed))
+    assert came == data
+    assert not far.unread
+    near.abort()
+
+
 async def test_what_was_sent_before_a_close_arrives_and_then_the_end(factory: ChannelFactory) -> None:
     near, far = await shaken(factory, factory)
     near.send(b"last words", b"")
