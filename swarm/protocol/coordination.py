@@ -12,14 +12,13 @@ This is the one coordinator behind the interface that the council fills later: e
 with a rising generation, incarnations that rise when a stage changes hands, and notices.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Final, assert_never
 
 import msgspec
 
 from swarm.errors import LocalError, RemoteProtocolError
-from swarm.ids import Generation, PeerId, Step, short
+from swarm.ids import Generation, PeerId, short
 from swarm.protocol.coordination_events import (
     Action,
     Begin,
@@ -28,16 +27,21 @@ from swarm.protocol.coordination_events import (
     Failed,
     IssuePlan,
     JobTerms,
+    KeepLine,
     KeepWeights,
+    LineKept,
+    LineLost,
     LinksReported,
     MakePlan,
     OfferArrived,
+    OrderSnapshot,
     PeerLeft,
     PlanImpossible,
     PlanMade,
     ProgressHeard,
     Record,
     ResultHeard,
+    SnapshotHeard,
     StageLoaded,
     StageLost,
     StartPlan,
@@ -45,12 +49,14 @@ from swarm.protocol.coordination_events import (
     Tick,
     WeightsKept,
 )
+from swarm.protocol.incarnations import Incarnations
+from swarm.protocol.lines import Lines
 from swarm.protocol.offers import Offers
-from swarm.protocol.passes import Passes
+from swarm.protocol.progress import MOST_DEPARTURES, MOST_FAULTS, Progress
 from swarm.protocol.stalls import Stall
 from swarm.wire.messages.jobs import JobProgress, JobState
 from swarm.wire.records.blobs import TensorBlob
-from swarm.wire.records.plan import Plan, StagePlan
+from swarm.wire.records.plan import Plan
 
 ENDED: Final[frozenset[JobState]] = frozenset({"done", "failed", "cancelled"})
 
@@ -90,10 +96,9 @@ class CoordinationMachine:
         self._generation = Generation(0)
         self._ready: set[int] = set()
         self._results: dict[int, tuple[TensorBlob, ...]] = {}
-        self._settled = 0
-        self._last: JobProgress | None = None
-        self._held_out = float("nan")
-        self._history: dict[int, tuple[StagePlan, int]] = {}
+        self._progress = Progress(terms)
+        self._incarnations = Incarnations()
+        self._lines = Lines()
 
     def handle(self, event: Event, *, now: float) -> list[Action]:
         """Take one event; returns what to do, in order.
@@ -130,6 +135,14 @@ class CoordinationMachine:
                 return self._recorded(event, now)
             case ResultHeard():
                 return self._resulted(event, now)
+            case SnapshotHeard():
+                return self._copied(event)
+            case LineKept():
+                self._lines.kept(event.line, now)
+                return []
+            case LineLost():
+                self._lines.lost(now)
+                return []
             case WeightsKept():
                 return self._enter("done", "the trained weights are in the swarm", now)
             case Cancelled():
@@ -170,7 +183,7 @@ class CoordinationMachine:
         self._planning = True
         offers, unlinked = self._offers.linked(offers)
         generation = Generation(self._generation + 1)
-        return [MakePlan(offers=offers, left_out=unlinked, generation=generation, step=Step(0))]
+        return [MakePlan(offers=offers, left_out=unlinked, generation=generation, line=self._lines.line)]
 
     def _late(self, now: float) -> list[Action]:
         """Somebody has been waited for longer than any link of ours would need."""
@@ -178,7 +191,7 @@ class CoordinationMachine:
         if plan is None:
             return []
         if self._state == "training":
-            stalled = f"step {self._steps_done} was not settled within {self._stall.seconds(now):.0f} s"
+            stalled = f"step {self._progress.steps} was not settled within {self._stall.seconds(now):.0f} s"
             return self._enter("failed", f"{stalled}: a holder does not go on", now)
         done = self._ready if self._state == "loading" else self._results
         missing = [index for index in range(len(plan.stages)) if index not in done]
@@ -199,25 +212,13 @@ class CoordinationMachine:
             self._offers.due = now
             return []
         self._generation = Generation(self._generation + 1)
-        stages = tuple(self._incarnate(index, stage) for index, stage in enumerate(plan.stages))
+        stages = self._incarnations.of(plan.stages, self._generation)
         self.plan = msgspec.structs.replace(plan, generation=self._generation, stages=stages)
         self._ready.clear()
-        self._settled = 0
+        self._progress.begin(plan.step)
         noun = "stages" if len(stages) > 1 else "stage"
         told = self._enter("loading", f"{len(stages)} {noun} to be loaded", now)
         return [IssuePlan(plan=self.plan), *told]
-
-    def _incarnate(self, index: int, stage: StagePlan) -> StagePlan:
-        """The stage with its incarnation: one more than before where it changed hands or shape."""
-        known, incarnation = self._history.get(index, (None, 0))
-        if known is None or (known.holder, known.first, known.last) != (
-            stage.holder,
-            stage.first,
-            stage.last,
-        ):
-            incarnation += 1
-        self._history[index] = (stage, incarnation)
-        return msgspec.structs.replace(stage, incarnation=incarnation)
 
     # Loading and training.
 
@@ -232,6 +233,7 @@ class CoordinationMachine:
             noun = "stages" if len(missing) > 1 else "stage"
             self._sentence = f"{noun} {names} to be loaded"
             return []
+        self._lines.begin(self._expected, now)
         return [StartPlan(plan=plan), *self._enter("training", "", now)]
 
     def _lost(self, event: StageLost, now: float) -> list[Action]:
@@ -242,7 +244,8 @@ class CoordinationMachine:
         if self._state == "loading":
             self._offers.bench(event.peer, now)
             return self._replan(f"{where} could not be loaded: {event.sentence}", now)
-        return self._enter("failed", f"{where} ended at step {self._steps_done}: {event.sentence}", now)
+        ended = f"{where} ended at step {self._progress.steps}: {event.sentence}"
+        return self._go_back(ended, now, most=MOST_FAULTS)
 
     def _left(self, event: PeerLeft, now: float) -> list[Action]:
         if self._offers.leave(event.peer) and self._state == "waiting":
@@ -259,10 +262,18 @@ class CoordinationMachine:
         if self._state == "loading":
             return self._replan(f"{who}, before stage {names} was loaded", now)
         if self._state == "finishing":
-            return self._enter("failed", f"{who}, before its trained weights were copied", now)
+            return self._go_back(f"{who}, before its trained weights were copied", now)
         total = len(self.plan.stages) if self.plan else 0
-        when = f"at step {self._steps_done} of {self.terms.steps}"
-        return self._enter("failed", f"{who}, {when}, and with it stage {names} of {total} is lost", now)
+        when = f"at step {self._progress.steps} of {self.terms.steps}"
+        return self._go_back(f"{who}, {when}, and with it stage {names} of {total} is lost", now)
+
+    def _go_back(self, sentence: str, now: float, *, most: int = MOST_DEPARTURES) -> list[Action]:
+        """A stage is lost: plan again, from the last line on; unless that has brought nothing so far."""
+        if not self._progress.set_back(most):
+            return self._enter("failed", sentence, now)
+        self._incarnations.renew()
+        self._results.clear()
+        return self._replan(f"{sentence}; it goes on from step {self._lines.line.step}", now)
 
     def _replan(self, sentence: str, now: float) -> list[Action]:
         self.plan = None
@@ -277,31 +288,31 @@ class CoordinationMachine:
         recorder = plan.stages[-1]
         if recorder.holder != event.peer or progress.incarnation != recorder.incarnation:
             raise RemoteProtocolError("a step record did not come from the holder of the last stage")
-        passes = self.terms.passes(plan.step)
-        if not self._is_due(progress, passes):
-            raise RemoteProtocolError(f"a record says {progress.outcome} of step {progress.step}: not due")
-        recorded = Record(progress=progress)
+        news: list[Action] = [Record(progress=progress)] if self._progress.take(progress) else []
         if progress.outcome == "failed":
-            return [recorded, *self._enter("failed", f"step {progress.step}: {progress.cause}", now)]
-        self._settled += 1
-        if progress.outcome == "applied":
-            self._last = progress
-        elif progress.step == self.terms.steps:
-            self._held_out = progress.loss
-        if self._settled < passes.count:
+            return [*news, *self._enter("failed", f"step {progress.step}: {progress.cause}", now)]
+        news += self._order(progress, plan, now)
+        if not self._progress.is_over:
             self._stall.step(now)
-            return [recorded]
+            return news
         finishing = self._enter("finishing", "trained weights to be copied", now)
-        return [recorded, *finishing, *self._collect()]
+        return [*news, *finishing, *self._collect()]
 
-    def _is_due(self, progress: JobProgress, passes: Passes) -> bool:
-        """Whether a record is of the pass that is next, as any other would be a forgery or a bug."""
-        due = passes.at(self._settled)
-        if progress.outcome == "failed":
-            return progress.step == due.step
-        good = "applied" if due.phase == "train" else "evaluated"
-        sound = math.isfinite(progress.loss) and math.isfinite(progress.norm)
-        return sound and (progress.outcome, progress.step) == (good, due.step)
+    # Lines.
+
+    def _order(self, progress: JobProgress, plan: Plan, now: float) -> list[Action]:
+        """Have the stages copied at a boundary that is soon to come, if it is time for that."""
+        if progress.outcome != "applied" or not self.terms.keeps_lines:
+            return []
+        step = self._lines.applied(progress.step, self.terms.steps, now)
+        return [] if step is None else [OrderSnapshot(plan=plan, step=step)]
+
+    def _copied(self, event: SnapshotHeard) -> list[Action]:
+        plan = self._plan_of(event.generation, event.stage, event.peer)
+        if plan is None or self._state != "training":
+            return []
+        line = self._lines.take(event.stage, event.step, event.tensors)
+        return [] if line is None else [KeepLine(line=line)]
 
     # The end.
 
@@ -356,10 +367,6 @@ class CoordinationMachine:
         due = [moment for moment in (*waiting, self._stall.deadline) if moment is not None]
         self.deadline = min(due, default=None)
 
-    @property
-    def _steps_done(self) -> int:
-        return self._last.step + 1 if self._last is not None else 0
-
     def statistics(self) -> CoordinationStatistics:
         """Where the job is."""
         return CoordinationStatistics(
@@ -367,9 +374,9 @@ class CoordinationMachine:
             sentence=self._sentence,
             since=self._since,
             until=(self._gives_up or 0.0) if self._state == "waiting" else 0.0,
-            step=self._steps_done,
-            loss=self._last.loss if self._last is not None else float("nan"),
-            held_out=self._held_out,
+            step=self._progress.steps,
+            loss=self._progress.loss,
+            held_out=self._progress.held_out,
             generation=self._generation,
         )
 

@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 
 from swarm.ids import Generation, JobId, PeerId, Step
+from swarm.protocol.lines import Line
 from swarm.protocol.passes import Passes
 from swarm.wire.messages.jobs import JobProgress, JobState
 from swarm.wire.records.blobs import TensorBlob
 from swarm.wire.records.plan import Plan
+from swarm.wire.records.state import StateTensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +25,8 @@ class JobTerms:
     """Seconds it waits for enough peers, all waiting together, before it fails; 0 waits for ever."""
     bytes: int
     """Of all its blocks: how long loading may take depends on it."""
+    keeps_lines: bool = True
+    """Whether its state may be copied to its coordinator."""
 
     def passes(self, first_step: int) -> Passes:
         """Those of a plan that begins with ``first_step``."""
@@ -129,6 +133,29 @@ class ResultHeard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotHeard:
+    """A holder's copy of its stage at the boundary after ``step`` steps."""
+
+    peer: PeerId
+    generation: Generation
+    stage: int
+    step: int
+    tensors: tuple[StateTensor, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineKept:
+    """The answer to ``KeepLine``: every block of it is in this peer's store."""
+
+    line: Line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineLost:
+    """The other answer to ``KeepLine``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsKept:
     """Every block of the result is in this peer's store."""
 
@@ -163,6 +190,9 @@ Event = (
     | StageLost
     | ProgressHeard
     | ResultHeard
+    | SnapshotHeard
+    | LineKept
+    | LineLost
     | WeightsKept
     | Cancelled
     | Failed
@@ -175,7 +205,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MakePlan:
-    """Plan for these peers; answer with ``PlanMade`` or ``PlanImpossible``.
+    """Plan for these peers, from ``line`` on; answer with ``PlanMade`` or ``PlanImpossible``.
 
     ``left_out`` has a sentence on each peer that lacks a link to others, for the plan to tell.
     """
@@ -183,7 +213,22 @@ class MakePlan:
     offers: tuple[Resources, ...]
     left_out: tuple[str, ...]
     generation: Generation
+    line: Line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderSnapshot:
+    """Tell the holders of ``plan`` to copy their stages after ``step`` steps."""
+
+    plan: Plan
     step: Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepLine:
+    """Copy the line's blocks into this peer's store; answer with ``LineKept`` or ``LineLost``."""
+
+    line: Line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,4 +267,4 @@ class Tell:
     sentence: str
 
 
-Action = MakePlan | IssuePlan | StartPlan | Record | KeepWeights | Tell
+Action = MakePlan | IssuePlan | StartPlan | Record | OrderSnapshot | KeepLine | KeepWeights | Tell

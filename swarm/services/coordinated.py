@@ -7,12 +7,34 @@ import msgspec
 from swarm.errors import CapacityError, LocalError
 from swarm.graph.cut import trained_uses
 from swarm.graph.dag import Graph
-from swarm.ids import PeerId, short
+from swarm.ids import Generation, PeerId, short
 from swarm.protocol.coordination import CoordinationMachine
-from swarm.protocol.coordination_events import JobTerms, MakePlan, PlanMade
+from swarm.protocol.coordination_events import (
+    Event,
+    JobTerms,
+    LinksReported,
+    MakePlan,
+    OfferArrived,
+    PlanMade,
+    Resources,
+    ResultHeard,
+    SnapshotHeard,
+    StageLoaded,
+    StageLost,
+)
 from swarm.services.job import Job
 from swarm.services.job_check import average_of, cut_as_planned
-from swarm.wire.messages.coordination import PlanIssue
+from swarm.wire.messages.base import Message
+from swarm.wire.messages.coordination import (
+    LimitedOffer,
+    LinkReport,
+    Offer,
+    PlanIssue,
+    StageFailed,
+    StageReady,
+    StageResult,
+    StageSnapshot,
+)
 from swarm.wire.messages.jobs import JobNotice, JobProgress
 from swarm.wire.records.blobs import TensorBlob
 from swarm.wire.records.manifest import blobs_of
@@ -33,6 +55,7 @@ class Coordinated:
                 validate_every=manifest.validate_every,
                 patience=manifest.patience,
                 bytes=sum(blob.size for blob in blobs_of(manifest)),
+                keeps_lines=not manifest.export_to,
             )
         )
         self.wake = asyncio.Event()
@@ -43,6 +66,30 @@ class Coordinated:
         self.graphs: asyncio.Future[tuple[Graph, Graph]] = asyncio.get_running_loop().create_future()
         self.told_at = 0.0
         self.issued: PlanIssue | None = None
+
+
+def event_of(sender: PeerId, message: Message) -> Event | None:
+    """What ``message`` is to its job's machine; None for messages that it does not take."""
+    match message:
+        case Offer():
+            lacks = frozenset(message.lacks if isinstance(message, LimitedOffer) else ())
+            resources = Resources(peer=sender, memory=message.memory, flops=message.flops, lacks=lacks)
+            return OfferArrived(resources=resources)
+        case LinkReport():
+            return LinksReported(peer=sender, links=frozenset(PeerId(peer) for peer in message.peers))
+        case StageReady(stage=stage):
+            return StageLoaded(peer=sender, generation=Generation(message.generation), stage=stage)
+        case StageFailed(stage=stage, sentence=sentence):
+            generation = Generation(message.generation)
+            return StageLost(peer=sender, generation=generation, stage=stage, sentence=sentence)
+        case StageResult(stage=stage, tensors=tensors):
+            generation = Generation(message.generation)
+            return ResultHeard(peer=sender, generation=generation, stage=stage, tensors=tensors)
+        case StageSnapshot(stage=stage, step=step, tensors=state):
+            generation = Generation(message.generation)
+            return SnapshotHeard(peer=sender, generation=generation, stage=stage, step=step, tensors=state)
+        case _:
+            return None
 
 
 def notice_of(job: Job) -> JobNotice:

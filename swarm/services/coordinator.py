@@ -3,13 +3,14 @@
 import asyncio
 import math
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from typing import Final, assert_never
 
 import msgspec
 
 from swarm.errors import CapacityError, LinkLostError, LocalError, RemoteProtocolError
 from swarm.identity.envelope import OUTCOME, PLAN, seal
-from swarm.ids import Generation, JobId, PeerId, short
+from swarm.ids import JobId, PeerId, short
 from swarm.protocol.coordination_events import (
     Action,
     Begin,
@@ -17,45 +18,40 @@ from swarm.protocol.coordination_events import (
     Event,
     Failed,
     IssuePlan,
+    KeepLine,
     KeepWeights,
-    LinksReported,
+    LineKept,
+    LineLost,
     MakePlan,
-    OfferArrived,
+    OrderSnapshot,
     PeerLeft,
     PlanImpossible,
     ProgressHeard,
     Record,
-    Resources,
-    ResultHeard,
-    StageLoaded,
-    StageLost,
     StartPlan,
     Tell,
     Tick,
     WeightsKept,
 )
-from swarm.services.boundary import job_boundary
+from swarm.protocol.lines import Line
+from swarm.services.boundary import job_boundary, job_of
 from swarm.services.context import Context, Service
-from swarm.services.coordinated import Coordinated, complete_weights, made_plan, notice_of
+from swarm.services.coordinated import Coordinated, complete_weights, event_of, made_plan, notice_of
 from swarm.services.job import EndState, Job, end_state
 from swarm.services.job_blocks import JobBlocks
 from swarm.services.jobs import Jobs
 from swarm.wire.limits import MAX_SENTENCE_LENGTH
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.coordination import (
-    LimitedOffer,
-    LinkReport,
-    Offer,
     PlanIssue,
     PlanStart,
-    StageFailed,
-    StageReady,
-    StageResult,
+    SnapshotDue,
 )
 from swarm.wire.messages.jobs import JobFollow, JobProgress
 from swarm.wire.records.blobs import TensorBlob
 from swarm.wire.records.manifest import blobs_of
 from swarm.wire.records.outcome import Outcome
+from swarm.wire.records.plan import Plan
 from swarm.wire.text import printable
 
 PROGRESS_SECONDS: Final = 2.0
@@ -95,34 +91,10 @@ class Coordinator(Service):
     def handle(self, sender: PeerId, message: Message, payload: memoryview) -> bool:
         """Take a message of the coordination flow; False for any other."""
         del payload
+        event, job = event_of(sender, message), job_of(message)
+        if event is not None and job is not None:
+            return self._deliver(job, event)
         match message:
-            case Offer():
-                lacks = frozenset(message.lacks if isinstance(message, LimitedOffer) else ())
-                resources = Resources(peer=sender, memory=message.memory, flops=message.flops, lacks=lacks)
-                return self._deliver(message.job, OfferArrived(resources=resources))
-            case LinkReport():
-                links = frozenset(PeerId(peer) for peer in message.peers)
-                return self._deliver(message.job, LinksReported(peer=sender, links=links))
-            case StageReady():
-                generation = Generation(message.generation)
-                loaded = StageLoaded(peer=sender, generation=generation, stage=message.stage)
-                return self._deliver(message.job, loaded)
-            case StageFailed():
-                lost = StageLost(
-                    peer=sender,
-                    generation=Generation(message.generation),
-                    stage=message.stage,
-                    sentence=message.sentence,
-                )
-                return self._deliver(message.job, lost)
-            case StageResult():
-                result = ResultHeard(
-                    peer=sender,
-                    generation=Generation(message.generation),
-                    stage=message.stage,
-                    tensors=message.tensors,
-                )
-                return self._deliver(message.job, result)
             case JobProgress():
                 return self._advanced(sender, message)
             case JobFollow():
@@ -130,9 +102,9 @@ class Coordinator(Service):
             case _:
                 return False
 
-    def _deliver(self, job: str, event: Event) -> bool:
+    def _deliver(self, job: JobId, event: Event) -> bool:
         """To the job's machine; a message for a job that is not coordinated here has no effect."""
-        running = self._running.get(JobId(job))
+        running = self._running.get(job)
         if running is not None:
             self._feed(running, event)
         return True
@@ -140,7 +112,7 @@ class Coordinator(Service):
     def _on_job(self, job: Job) -> None:
         if not self._coordinates or job.coordinator != self._context.identity.peer or job.ended:
             return
-        job.heard = True
+        job.heard, job.kept = True, 0
         running = self._running[job.id] = Coordinated(job)
         self._context.tasks.create_task(self._watch(running), name=f"coordinate {short(job.id)}")
         self._context.tasks.create_task(self._replicate(running), name=f"replicate {short(job.id)}")
@@ -217,9 +189,11 @@ class Coordinator(Service):
                 running.job.will = self._outcome(
                     running, will=f"its coordinator, peer {me}, stopped meanwhile"
                 )
-                start = PlanStart(job=plan.job, generation=plan.generation)
-                for holder in dict.fromkeys(stage.holder for stage in plan.stages):
-                    self._context.send(PeerId(holder), start)
+                self._order(plan, PlanStart(job=plan.job, generation=plan.generation))
+            case OrderSnapshot(plan=plan, step=step):
+                self._order(plan, SnapshotDue(job=plan.job, generation=plan.generation, step=step))
+            case KeepLine(line=line):
+                self._context.tasks.create_task(self._keep_line(running, line), name="keep a line")
             case Record(progress=progress):
                 self._record(running, progress)
             case KeepWeights(tensors=tensors):
@@ -229,15 +203,35 @@ class Coordinator(Service):
             case _:
                 assert_never(action)
 
+    def _order(self, plan: Plan, order: PlanStart | SnapshotDue) -> None:
+        for holder in dict.fromkeys(stage.holder for stage in plan.stages):
+            self._context.send(PeerId(holder), order)
+
     async def _plan(self, running: Coordinated, action: MakePlan) -> None:
         with self._boundary(running):
             graphs = await asyncio.shield(running.graphs)
             try:
                 made = await asyncio.to_thread(made_plan, running.job, graphs, action)
+                made = replace(made, plan=await self._blocks.begun_at(running.job, made.plan, action.line))
             except CapacityError as error:
                 self._feed(running, PlanImpossible(sentence=str(error)))
             else:
                 self._feed(running, made)
+
+    async def _keep_line(self, running: Coordinated, line: Line) -> None:
+        """Copy a line's blocks here. Where that does not work, the one before stays."""
+        job = running.job
+
+        def without(sentence: str) -> None:
+            words = f"job {short(job.id)} could not be kept as it was after step {line.step}: {sentence}"
+            self._context.story.tell("trouble", words)
+            self._feed(running, LineLost())
+
+        with job_boundary(job.id, without):
+            await self._blocks.fetch_state(job, "line", line.step, [one.tensor.blob for one in line.tensors])
+            self._feed(running, LineKept(line=line))
+            job.kept = line.step
+            self._jobs.changed(job)
 
     async def _keep(self, running: Coordinated, tensors: tuple[TensorBlob, ...]) -> None:
         with self._boundary(running, "the trained weights could not be collected: "):

@@ -51,6 +51,8 @@ class Job:
     """The last of them, once it is that of the trained weights."""
     weights: tuple[TensorBlob, ...] = ()
     replicas: int = 0
+    kept: int | None = None
+    """At the coordinator: steps after which it has all of the job's state; a lost stage costs those since."""
     heard: bool = False
     """Whether its coordinator, perhaps this peer itself, has said how it stands."""
     plan: Plan | None = None

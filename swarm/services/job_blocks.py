@@ -2,18 +2,29 @@
 
 import asyncio
 from collections.abc import Iterable
+from typing import Final
 
-from swarm.data.blobs import get_graph
-from swarm.errors import FailureError
+import msgspec
+from msgspec.structs import replace
+
+from swarm.data.blobs import get_blob, get_graph, put_blob
+from swarm.errors import FailureError, RemoteProtocolError
 from swarm.graph.dag import Graph
-from swarm.ids import Digest, short
+from swarm.ids import Digest, JobId, short
 from swarm.net.link import Link
+from swarm.protocol.lines import Line
 from swarm.services.blocks import BlockExchange, Sources
 from swarm.services.context import Context
 from swarm.services.job import Job
-from swarm.services.job_check import check_graphs
+from swarm.services.job_check import check_graphs, check_state
 from swarm.services.withholding import Withholding
+from swarm.wire.limits import MAX_STATE_BYTES
 from swarm.wire.records.blobs import Blob
+from swarm.wire.records.plan import Plan
+from swarm.wire.records.state import JobSnapshot, StateTensor
+
+KEPT_STATES: Final = 2
+"""States of one stage that stay: the last, and the one before, until the last is known to be a line."""
 
 
 class JobBlocks:
@@ -23,6 +34,8 @@ class JobBlocks:
         self._context = context
         self._withholding = withholding
         self.exchange = exchange
+        self._states: dict[JobId, dict[str, list[str]]] = {}
+        """Under which names the last states of each stage are pinned, oldest first."""
 
     def sources(self, job: Job) -> Sources:
         """The links that may have the job's blocks: author and coordinator first, then every other."""
@@ -65,6 +78,55 @@ class JobBlocks:
         self._withholding.withhold(job, names)
         self.exchange.store.pin(_weights_of(job), names)
 
+    def pin_state(self, job: Job, of: str, step: int, blobs: Iterable[Blob]) -> None:
+        """Keep what ``of`` (a stage, a line) was after ``step`` steps, and one state before that."""
+        store, owner = self.exchange.store, f"{job.id} {of} after {step}"
+        store.pin(owner, (Digest(name) for blob in blobs for name in blob.blocks))
+        owners = self._states.setdefault(job.id, {}).setdefault(of, [])
+        owners.append(owner)
+        for old in owners[:-KEPT_STATES]:
+            store.unpin(old)
+        del owners[:-KEPT_STATES]
+
+    async def fetch_state(self, job: Job, of: str, step: int, blobs: Iterable[Blob]) -> None:
+        """As :meth:`pin_state`, and return once all of it is here; raises as :meth:`fetch` does."""
+        wanted = list(blobs)
+        self.pin_state(job, of, step, wanted)
+        await self.exchange.fetch_blobs(wanted, sources=self.sources(job))
+
+    async def begun_at(self, job: Job, plan: Plan, line: Line) -> Plan:
+        """``plan``, which begins at ``line``, with the blob that says where its state is."""
+        if not line.tensors:
+            return plan
+        store = self.exchange.store
+        state = JobSnapshot(format=1, step=line.step, tensors=line.tensors)
+        written = msgspec.msgpack.encode(state)
+        blob = await asyncio.get_running_loop().run_in_executor(None, put_blob, store, written)
+        store.pin(job.id, map(Digest, blob.blocks))
+        return replace(plan, step=line.step, state=blob)
+
+    async def state(self, job: Job, plan: Plan) -> frozenset[StateTensor]:
+        """What the job was where ``plan`` begins; nothing where that is what its manifest says.
+
+        Raises FailureError where nobody has it, RemoteProtocolError where it is not this job's state.
+        """
+        blob = plan.state
+        if blob is None:
+            return frozenset()
+        if blob.size > MAX_STATE_BYTES:
+            raise RemoteProtocolError(f"a list of state of {blob.size} bytes is over the limit")
+        await self.fetch(job, [blob])
+        store, names = self.exchange.store, [Digest(name) for name in blob.blocks]
+        written = await self.exchange.obtain(
+            names, lambda: get_blob(store, blob, limit=MAX_STATE_BYTES), sources=self.sources(job)
+        )
+        try:
+            found = msgspec.msgpack.decode(written, type=JobSnapshot)
+        except msgspec.DecodeError as error:
+            raise RemoteProtocolError(f"the plan's state is none: {error}") from None
+        check_state(found, plan.step, job.manifest)
+        return frozenset(found.tensors)
+
     def may_export(self, job: Job) -> bool:
         """Whether this peer may have the trained weights."""
         return job.may_export(self._context.identity.peer)
@@ -87,6 +149,9 @@ class JobBlocks:
     def release(self, job: Job) -> None:
         """The job has ended: what it needed to run may make room for others."""
         self.exchange.store.unpin(job.id)
+        for owners in self._states.pop(job.id, {}).values():
+            for owner in owners:
+                self.exchange.store.unpin(owner)
 
     def forget(self, job: Job) -> None:
         """The job is forgotten, and its trained tensors with it."""

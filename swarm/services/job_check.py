@@ -27,11 +27,15 @@ from swarm.wire.records.manifest import (
     blobs_of,
 )
 from swarm.wire.records.plan import Plan
+from swarm.wire.records.state import JobSnapshot
 from swarm.wire.records.transforms import transformed_kind
 from swarm.wire.text import MAX_NAME_LENGTH
 
 Kind = tuple[str, tuple[int, ...]]
 """Data type and shape."""
+
+_COUNT: Final = ("float32", (), 4, 1)
+"""Type, shape, bytes and blocks of an optimizer's count of steps."""
 
 _SHOWN: Final = 200
 """Characters of a stranger's name in one of these sentences."""
@@ -95,6 +99,19 @@ def check_weights(weights: Sequence[TensorBlob], manifest: Manifest) -> None:
     _demand(
         not averages or any(name.startswith(AVERAGES) for name in found), "it lacks the averages", of="result"
     )
+
+
+def check_state(state: JobSnapshot, step: int, manifest: Manifest) -> None:
+    """Whether a job's state after ``step`` steps has its tensors alone, each as large as it must be."""
+    initial = {tensor.name: _size(tensor) for tensor in manifest.tensors}
+    parts = {(one.part, one.tensor.name) for one in state.tensors}
+    _demand(state.step == step, f"it is of step {state.step}, and not {step}", of="state")
+    _demand(len(parts) == len(state.tensors), "it has a tensor twice", of="state")
+    for part, tensor in ((one.part, one.tensor) for one in state.tensors):
+        check_tensor(tensor)
+        wanted = _COUNT if part == "step" else initial.get(tensor.name)
+        known = tensor.name in initial and _size(tensor) == wanted
+        _demand(known, f"{tensor.name[:_SHOWN]} is not as it was", of="state")
 
 
 def average_of(tensor: TensorBlob) -> TensorBlob:

@@ -233,6 +233,7 @@ def _job(job: Job, held: tuple[HeldStage, ...], sentence: str) -> JobStatus:
         tokens_per_second=speed if running else None,
         eta=remaining / speed if running else None,
         replicas=job.replicas,
+        kept=job.kept,
         stages=_stages(job, job.plan, held) if _is_placed(job) and job.plan is not None else (),
         curve=job.curve.points,
         validations=tuple(

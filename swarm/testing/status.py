@@ -132,6 +132,7 @@ def _job(stages: tuple[StageStatus, ...]) -> JobStatus:
         tokens_per_second=1234.5,
         eta=170.0,
         replicas=1,
+        kept=None,
         stages=stages,
         curve=(CurvePoint(step=0, loss=5.5), CurvePoint(step=29, loss=2.5)),
     )

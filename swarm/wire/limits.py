@@ -90,6 +90,9 @@ MAX_GRAPH_BYTES: Final = 8 * MIB
 """Bytes of one OP-DAG once decompressed: an operator takes about 150, so this is 50,000 of them. Decoded it
 may take twenty-five times as much memory, which a job must not be able to ask of everybody."""
 
+MAX_STATE_BYTES: Final = 8 * MIB
+"""Bytes of the list of a job's state: five tensors of each that a manifest may name, with their blocks."""
+
 MAX_MEMBER_RECORD_BYTES: Final = 4 * KIB
 """Bytes of one member record: eight long addresses and the capabilities. Ours have about 350."""
 

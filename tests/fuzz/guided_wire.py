@@ -10,7 +10,7 @@ from swarm.graph.cut import cut
 from swarm.graph.dag import decode_graph, encode_graph
 from swarm.protocol.session import Session
 from swarm.protocol.session_events import Tick, Welcome, Writable
-from swarm.services.job_check import check_manifest, check_plan, check_weights
+from swarm.services.job_check import check_manifest, check_plan, check_state, check_weights
 from swarm.services.job_files import KeptJob
 from swarm.testing.hellos import plain_accept, plain_hello
 from swarm.testing.manifests import sample_manifest
@@ -21,9 +21,10 @@ from swarm.wire.records.manifest import Cancellation, Manifest
 from swarm.wire.records.outcome import Outcome
 from swarm.wire.records.peer import check_dates, decode_record, parse_record
 from swarm.wire.records.plan import Plan
+from swarm.wire.records.state import JobSnapshot
 
 NUMBERS = sorted(MESSAGES)
-RECORDS = (Manifest, Plan, Outcome, Cancellation, KeptJob)
+RECORDS = (Manifest, Plan, Outcome, Cancellation, KeptJob, JobSnapshot)
 GREETING = frames.message_frame(plain_hello()) + frames.message_frame(plain_accept())
 MANIFEST = sample_manifest()
 
@@ -99,6 +100,8 @@ def parse_record_of_any_kind(data: bytes) -> None:
                 check_plan(record, MANIFEST)
             case Outcome():
                 check_weights(record.weights, MANIFEST)
+            case JobSnapshot():
+                check_state(record, record.step, MANIFEST)
 
 
 TARGETS = {

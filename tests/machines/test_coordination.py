@@ -14,11 +14,14 @@ from swarm.errors import RemoteProtocolError
 from swarm.ids import Generation, JobId, PeerId, Step, short
 from swarm.protocol import coordination_events as say
 from swarm.protocol.coordination import ENDED, CoordinationMachine
+from swarm.protocol.lines import COPY_SECONDS, LEAD_SECONDS, SNAPSHOT_SECONDS, Line
 from swarm.protocol.offers import MOST_SETTLE_SECONDS, SETTLE_SECONDS
+from swarm.protocol.progress import MOST_DEPARTURES
 from swarm.protocol.stalls import FIRST_STEP_SECONDS, LOADING_SECONDS, STALLED_STEPS
 from swarm.wire.messages.jobs import JobProgress
 from swarm.wire.records.blobs import Blob, TensorBlob
 from swarm.wire.records.plan import Plan, StagePlan
+from swarm.wire.records.state import StateTensor
 
 JOB = JobId("a" * 52)
 PEERS = [PeerId(letter * 32) for letter in "bcdef"]
@@ -193,14 +196,120 @@ def test_a_holder_that_leaves_while_loading_is_planned_around_under_a_new_incarn
     assert driver.load(PEERS[0], 1, 0) == []  # of the old plan
 
 
-def test_a_holder_that_leaves_while_training_ends_the_job_and_is_named() -> None:
+def test_a_holder_that_leaves_while_training_is_named_and_the_job_goes_on_from_its_last_line() -> None:
     driver = Driver()
-    driver.train(PEERS[0], PEERS[1])
+    before = driver.train(PEERS[0], PEERS[1])
     driver.feed(say.ProgressHeard(peer=PEERS[1], progress=progress(0)))
     driver.feed(say.PeerLeft(peer=PEERS[0], reason="vanished: connection reset"))
+    assert driver.state == "waiting"
+    lost = "peer bbbbbbbb vanished: connection reset, at step 1 of 3, and with it stage 1 of 2 is lost"
+    assert driver.sentence == f"another plan: {lost}; it goes on from step 0"
+    after = driver.train(PEERS[2], PEERS[1])
+    incarnations = {stage.incarnation for stage in before.stages}
+    assert incarnations.isdisjoint(stage.incarnation for stage in after.stages)
+    assert applied(driver, 0, incarnation=2) == []
+    assert applied(driver, 1, incarnation=2) == [say.Record(progress=progress(1, incarnation=2))]
+
+
+def snapshot(stage: int, step: int, name: str = "") -> say.SnapshotHeard:
+    value = StateTensor("value", tensor(name or f"w{stage}"))
+    return say.SnapshotHeard(
+        peer=PEERS[stage], generation=Generation(1), stage=stage, step=step, tensors=(value,)
+    )
+
+
+def applied(driver: Driver, step: int, seconds: float = 1.0, incarnation: int = 1) -> list[say.Action]:
+    driver.now += seconds
+    return driver.feed(say.ProgressHeard(peer=PEERS[1], progress=progress(step, incarnation=incarnation)))
+
+
+def ordered(driver: Driver, steps: range) -> tuple[int, Step]:
+    """The first of ``steps``, a second each, after which a snapshot is ordered, and of which boundary."""
+    for step in steps:
+        for action in applied(driver, step):
+            if isinstance(action, say.OrderSnapshot):
+                return step, action.step
+    raise AssertionError("no snapshot was ordered")
+
+
+def test_a_line_is_what_all_stages_were_at_a_boundary_that_they_heard_of_in_time() -> None:
+    driver = Driver(steps=1000)
+    driver.train(PEERS[0], PEERS[1])
+    settled, boundary = ordered(driver, range(100))
+    assert settled == SNAPSHOT_SECONDS - 1
+    assert boundary >= settled + 2 + LEAD_SECONDS
+    assert driver.feed(snapshot(0, boundary)) == []
+    [keep] = driver.feed(snapshot(1, boundary))
+    assert isinstance(keep, say.KeepLine)
+    assert [one.tensor.name for one in keep.line.tensors] == ["w0", "w1"]
+    driver.feed(say.LineKept(line=keep.line))
+    driver.feed(say.PeerLeft(peer=PEERS[0], reason="left"))
+    assert driver.sentence.endswith(f"it goes on from step {boundary}")
+    driver.feed(offered(PEERS[2]))
+    [make] = driver.later(SETTLE_SECONDS)
+    assert isinstance(make, say.MakePlan)
+    assert make.line == keep.line
+
+
+def test_a_boundary_that_a_holder_heard_of_too_late_is_followed_by_one_with_more_notice() -> None:
+    driver = Driver(steps=1000)
+    driver.train(PEERS[0], PEERS[1])
+    settled, boundary = ordered(driver, range(100))
+    driver.feed(snapshot(0, boundary))
+    again, later = ordered(driver, range(settled + 1, 500))
+    assert again == boundary + COPY_SECONDS
+    assert later - again > boundary - settled
+    assert driver.feed(snapshot(1, boundary)) == []
+
+
+def test_a_line_that_could_not_be_kept_leaves_the_one_before() -> None:
+    driver = Driver(steps=1000)
+    driver.train(PEERS[0], PEERS[1])
+    settled, boundary = ordered(driver, range(100))
+    driver.feed(snapshot(0, boundary))
+    driver.feed(snapshot(1, boundary))
+    driver.feed(say.LineLost())
+    driver.feed(say.PeerLeft(peer=PEERS[0], reason="left"))
+    assert driver.sentence.endswith("it goes on from step 0")
+    assert settled < boundary
+
+
+def test_a_copy_with_other_tensors_than_its_stage_has_is_no_copy() -> None:
+    driver = Driver(steps=1000)
+    driver.train(PEERS[0], PEERS[1])
+    _, boundary = ordered(driver, range(100))
+    with pytest.raises(RemoteProtocolError, match="has not the stage's tensors"):
+        driver.feed(snapshot(0, boundary, name="w1"))
+
+
+def test_a_job_whose_weights_are_for_some_keeps_no_lines() -> None:
+    driver = Driver(steps=1000, keeps_lines=False)
+    driver.train(PEERS[0], PEERS[1])
+    with pytest.raises(AssertionError, match="no snapshot was ordered"):
+        ordered(driver, range(200))
+
+
+def test_a_job_that_goes_back_again_and_again_without_a_new_step_fails() -> None:
+    driver = Driver(steps=1000)
+    for number in range(MOST_DEPARTURES + 1):
+        assert driver.state == "waiting"
+        driver.train(PEERS[0], PEERS[1])
+        assert driver.machine.plan is not None
+        news = applied(driver, 0, incarnation=driver.machine.plan.stages[1].incarnation)
+        assert bool(news) == (number == 0)
+        driver.feed(say.PeerLeft(peer=PEERS[0], reason="left"))
     assert driver.state == "failed"
-    expected = "peer bbbbbbbb vanished: connection reset, at step 1 of 3, and with it stage 1 of 2 is lost"
-    assert driver.sentence == expected
+    assert driver.sentence == "peer bbbbbbbb left, at step 1 of 1000, and with it stage 1 of 2 is lost"
+
+
+def test_what_goes_wrong_twice_at_one_step_ends_the_job_with_its_cause() -> None:
+    driver = Driver(steps=1000)
+    for state in ("waiting", "failed"):
+        generation = driver.train(PEERS[0], PEERS[1]).generation
+        lost = say.StageLost(peer=PEERS[0], generation=Generation(generation), stage=0, sentence="no memory")
+        driver.feed(lost)
+        assert driver.state == state
+    assert driver.sentence == "stage 1 of 2 on peer bbbbbbbb ended at step 0: no memory"
 
 
 def test_somebody_else_leaving_changes_nothing() -> None:
@@ -564,4 +673,4 @@ def test_plans_begin_at_the_first_step() -> None:
     driver.feed(offered(PEERS[0]))
     [make] = driver.later(SETTLE_SECONDS)
     assert isinstance(make, say.MakePlan)
-    assert make.step == Step(0)
+    assert make.line == Line(step=Step(0))

@@ -12,6 +12,7 @@ from swarm.wire.messages import blocks, coordination, gossip, hello, jobs, pipel
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.registry import MESSAGES, decode_message, encode_message
 from swarm.wire.records.blobs import Blob, TensorBlob
+from swarm.wire.records.state import StateTensor
 from swarm.wire.tensors import TensorHeader
 
 VECTORS = json.loads((Path(__file__).parent / "messages_v1.json").read_text("utf-8"))
@@ -106,6 +107,14 @@ SAMPLES: list[Message] = [
     coordination.PlanStart(job=JOB, generation=1),
     coordination.StageResult(job=JOB, generation=1, stage=2, tensors=(TENSOR,)),
     coordination.LinkReport(job=JOB, peers=("b" * 32, "c" * 32)),
+    coordination.SnapshotDue(job=JOB, generation=3, step=120),
+    coordination.StageSnapshot(
+        job=JOB,
+        generation=3,
+        stage=2,
+        step=120,
+        tensors=(StateTensor("value", TENSOR), StateTensor("exp_avg_sq", TENSOR)),
+    ),
     pipeline.BoundaryTensor(fence=FENCE, micro_batch=5, tensor=77, direction="forward", header=HEADER),
     pipeline.SharedTensor(fence=FENCE, parameter=3, operator=90, direction="gradient", header=HEADER),
     pipeline.StageReport(

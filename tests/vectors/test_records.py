@@ -9,8 +9,10 @@ from msgspec.structs import replace
 
 from swarm.testing.manifests import sample_manifest
 from swarm.wire.codecs import CodecSpec, Policy
+from swarm.wire.records.blobs import Blob, TensorBlob
 from swarm.wire.records.manifest import Dataset, Group, Manifest, Optimizer, Schedule
 from swarm.wire.records.plan import Plan, StagePlan
+from swarm.wire.records.state import JobSnapshot, StateTensor
 from swarm.wire.records.transforms import Noise, Normalize, RandomHorizontalFlip
 
 VECTORS = json.loads((Path(__file__).parent / "records_v1.json").read_text("utf-8"))
@@ -49,9 +51,18 @@ PLAN = Plan(
     ),
     explanation=("1 stage on 1 of 1 peer",),
 )
-SAMPLES: dict[str, Manifest | Plan] = {
+SAMPLES: dict[str, Manifest | Plan | JobSnapshot] = {
     "plan": PLAN,
     "plan, recomputing": replace(PLAN, stages=(replace(PLAN.stages[0], recompute=True),)),
+    "plan, from a line on": replace(PLAN, state=Blob(size=9, blocks=("s" * 52,))),
+    "job snapshot": JobSnapshot(
+        format=1,
+        step=120,
+        tensors=(
+            StateTensor("value", TensorBlob("w", "float32", (2,), Blob(size=8, blocks=("b" * 52,)))),
+            StateTensor("step", TensorBlob("w", "float32", (), Blob(size=4, blocks=("c" * 52,)))),
+        ),
+    ),
     "manifest": FIRST,
     "manifest, groups and frozen": GROUPED,
     "manifest, weights for one peer": replace(FIRST, export_to=("e" * 32,)),

@@ -185,6 +185,8 @@ class JobStatus(Struct, frozen=True, kw_only=True):
     """Seconds to the last step at the present speed."""
     replicas: int
     """Peers beside the author that hold every block that the job needs."""
+    kept: int | None
+    """Steps after which this node, the job's coordinator, has all of its state; null elsewhere."""
     stages: tuple[StageStatus, ...]
     curve: tuple[CurvePoint, ...] = ()
     """The loss so far, thinned (``swarm.services.status.curve``)."""

@@ -21,12 +21,14 @@ from swarm.services.jobs import Jobs
 from swarm.services.node_status import HeldStage
 from swarm.services.training.loading import load_stage
 from swarm.services.training.pipeline import Data, StagePipeline
+from swarm.services.training.snapshots import Snapshots
 from swarm.train.device import DeviceThread
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.coordination import (
     LimitedOffer,
     Offer,
     PlanStart,
+    SnapshotDue,
     StageFailed,
     StageReady,
     StageResult,
@@ -173,7 +175,11 @@ class Holder(Service):
                 if pipeline is not None:
                     pipeline.take(sender, message, payload)
             case PlanStart():
-                self._start(sender, message)
+                for pipeline in self._ordered(sender, message):
+                    pipeline.start()
+            case SnapshotDue():
+                for pipeline in self._ordered(sender, message):
+                    pipeline.snapshots.order(message.step)
             case FenceRefused(fence=fence):  # the plan has changed; only who has a part in it may refuse
                 held = self._held.get((JobId(fence.job), StageIndex(fence.source)))
                 return held is not None and any(sender == stage.holder for stage in held.plan.stages)
@@ -248,20 +254,26 @@ class Holder(Service):
         """Load a stage, say so, do its work until the last step, and hand over what came of it."""
         with job_boundary(held.job.id, partial(self._fail, held, index)):
             loaded = await load_stage(held.job, held.plan, index, blocks=self._blocks, device=self._device)
-            held.pipeline = StagePipeline(loaded, context=self._context, device=self._device)
+            snapshots = Snapshots(held.job, held.plan, index, context=self._context, blocks=self._blocks)
+            held.pipeline = StagePipeline(
+                loaded, context=self._context, device=self._device, snapshots=snapshots
+            )
             ready = StageReady(job=held.job.id, generation=held.plan.generation, stage=index)
             self._context.send(held.job.coordinator, ready)
             await _started(held.pipeline, _start_seconds(held.job))
             await held.pipeline.run()
             await self._hand_over(held, held.pipeline)
 
-    def _start(self, sender: PeerId, start: PlanStart) -> None:
-        job = self._jobs.get(JobId(start.job))
+    def _ordered(self, sender: PeerId, order: PlanStart | SnapshotDue) -> list[StagePipeline]:
+        """The stages that an order is for; raises RemoteProtocolError where it is not its coordinator's."""
+        job = self._jobs.get(JobId(order.job))
         if job is None or sender != job.coordinator:
-            raise RemoteProtocolError("only a job's coordinator starts it")
-        for held in self._held.values():
-            if held.job is job and held.plan.generation == start.generation and held.pipeline is not None:
-                held.pipeline.start()
+            raise RemoteProtocolError("only a job's coordinator gives orders to its holders")
+        return [
+            held.pipeline
+            for held in self._held.values()
+            if held.job is job and held.plan.generation == order.generation and held.pipeline is not None
+        ]
 
     # Ends.
 
@@ -305,6 +317,9 @@ class Holder(Service):
                 self._offer(other)
 
     def _changed(self, job: Job) -> None:
+        if job.state == "waiting" and self._has_started(job):  # it goes back: another plan comes
+            self._drop(job.id)
+            self._offer_others(job)
         if not job.ended:
             return
         held = self._drop(job.id)
@@ -313,6 +328,11 @@ class Holder(Service):
         self._blocks.release(job)
         if held and job.state == "done" and self._is_second_keeper(job):
             self._context.tasks.create_task(self._keep_weights(job), name="keep weights")
+
+    def _has_started(self, job: Job) -> bool:
+        """Whether stages of a plan that was begun are held here."""
+        pipelines = [held.pipeline for held in self._held.values() if held.job is job]
+        return any(pipeline is not None and pipeline.started.is_set() for pipeline in pipelines)
 
     def _is_second_keeper(self, job: Job) -> bool:
         """Whether this peer is to keep all trained weights beside the coordinator: the first other holder."""

@@ -29,6 +29,11 @@ from swarm.wire.limits import MAX_MICRO_BATCHES
 from swarm.wire.messages.pipeline import Phase
 from swarm.wire.records.blobs import TensorBlob
 from swarm.wire.records.plan import Plan
+from swarm.wire.records.state import StatePart, StateTensor
+from swarm.wire.tensors import DType
+
+Arrays = dict[tuple[StatePart, str], tuple[Array, DType]]
+"""What a stage begins with, by part and name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,11 +74,14 @@ async def load_stage(
     train, evaluate = await blocks.graphs(job)
     loop = asyncio.get_running_loop()
     parts = await loop.run_in_executor(None, _take_apart, job, plan, index, (train, evaluate))
-    wanted = _tensors(job, parts)
-    await blocks.fetch(job, [tensor.blob for tensor in wanted])
-    arrays: dict[str, Array] = {}
-    for tensor in wanted:
-        arrays[tensor.name] = await _array(job, tensor, blocks)
+    state = await blocks.state(job, plan)
+    wanted = _tensors(job, parts, state)
+    kept = [one.tensor.blob for one in wanted if one in state]
+    await blocks.fetch(job, [one.tensor.blob for one in wanted if one not in state])
+    await blocks.fetch_state(job, f"stage {index} as it began", plan.step, kept)
+    arrays: Arrays = {}
+    for part, tensor in ((one.part, one.tensor) for one in wanted):
+        arrays[part, tensor.name] = await _array(job, tensor, blocks), tensor.dtype
     executor = await device.run(_build, job, parts, arrays, device.device)
     samples = Samples(
         job, blocks, train=_fields(train, parts.stage), evaluate=_fields(evaluate, parts.evaluation)
@@ -139,12 +147,18 @@ def _take_apart(job: Job, plan: Plan, index: StageIndex, graphs: tuple[Graph, Gr
     )
 
 
-def _tensors(job: Job, parts: _Parts) -> list[TensorBlob]:
-    """The initial tensors that the stage needs; that they are what its graphs want has been checked."""
-    known = {tensor.name: tensor for tensor in job.manifest.tensors}
+def _tensors(job: Job, parts: _Parts, state: frozenset[StateTensor]) -> list[StateTensor]:
+    """The tensors that the stage begins with; that they are what its graphs want has been checked.
+
+    Where ``state`` has nothing of a name, no stage changes that tensor, and it is the manifest's.
+    """
     stages = ((parts.train, parts.stage), (parts.evaluate, parts.evaluation))
     names = dict.fromkeys(name for graph, stage in stages for name in tensor_names(graph, stage))
-    return [known[name] for name in names]
+    values = {tensor.name: StateTensor("value", tensor) for tensor in job.manifest.tensors}
+    values |= {one.tensor.name: one for one in state if one.part == "value"}
+    owned = {parts.train.values[use.value].name for use in parts.stage.parameters if use.owned}
+    more = [one for one in state if one.part != "value" and one.tensor.name in owned]
+    return [*(values[name] for name in names), *more]
 
 
 async def _array(job: Job, tensor: TensorBlob, blocks: JobBlocks) -> Array:
@@ -153,7 +167,7 @@ async def _array(job: Job, tensor: TensorBlob, blocks: JobBlocks) -> Array:
     return await blocks.exchange.obtain(names, lambda: get_tensor(store, tensor), sources=blocks.sources(job))
 
 
-def _build(job: Job, parts: _Parts, arrays: Mapping[str, Array], device: torch.device) -> StageExecutor:
+def _build(job: Job, parts: _Parts, arrays: Arrays, device: torch.device) -> StageExecutor:
     """On the device thread."""
     task = StageTask(
         graph=parts.train,
@@ -164,15 +178,16 @@ def _build(job: Job, parts: _Parts, arrays: Mapping[str, Array], device: torch.d
         seed=job.manifest.seed,
         recompute=parts.recompute,
     )
-    known = parts.train.tensors() | parts.evaluate.tensors()
-    dtypes = {name: value.spec.dtype for name, value in known.items()}
-    tensors = {name: from_array(array, dtypes[name]) for name, array in arrays.items()}
+    tensors = {key: from_array(array, dtype) for key, (array, dtype) in arrays.items()}
+    values = {name: tensor for (part, name), tensor in tensors.items() if part == "value"}
     try:
-        return StageExecutor(task, tensors, device)
+        executor = StageExecutor(task, values, device)
+        executor.resume(tensors)
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise FailureError(
             f"out of memory on {device}: give this peer less with --memory ({error})"
         ) from None
+    return executor
 
 
 def _fields(graph: Graph, stage: Stage) -> list[int]:

@@ -49,6 +49,7 @@ from swarm.services.status.document import EncodingStatus
 from swarm.services.training.loading import LoadedStage
 from swarm.services.training.outbox import Outbox
 from swarm.services.training.retuning import Retuning, neighbour_rates
+from swarm.services.training.snapshots import Snapshots
 from swarm.services.training.stage_work import Made, StageWork
 from swarm.train.device import DeviceThread
 from swarm.wire.codecs import Codecs
@@ -93,8 +94,10 @@ class StagePipeline:
         *,
         context: Context,
         device: DeviceThread,
+        snapshots: Snapshots,
     ) -> None:
         self.loaded = loaded
+        self.snapshots = snapshots
         self.machine = PipelineMachine(loaded.role)
         self.encodings = Encodings([stage.codec for stage in loaded.plan.stages])
         self.work = StageWork(loaded, self.encodings)
@@ -181,6 +184,8 @@ class StagePipeline:
     async def _do(self, work: Work) -> None:
         match work:
             case Forward():
+                if (work.phase, work.micro_batch) == ("train", 0) and self.snapshots.is_due(work.step):
+                    self.snapshots.keep(work.step, await self._device.run(self.work.snapshot))
                 name = PassName(phase=work.phase, step=work.step)
                 again = self.loaded.role.is_spot_check(name, work.micro_batch)
                 items = await self.loaded.samples.read(

@@ -21,6 +21,7 @@ from swarm.protocol.passes import PassName
 from swarm.protocol.pipeline_events import AdoptShared, Backward, Forward, Measure, SendShared, Update
 from swarm.services.training.arrays import from_array, to_array
 from swarm.services.training.loading import LoadedStage
+from swarm.services.training.snapshots import State
 from swarm.train.optimizer import learning_rate
 from swarm.train.stage import Measurement
 from swarm.train.tensors import check_against
@@ -185,6 +186,10 @@ class StageWork:
         averages = {averaged(name): tensor for name, tensor in self._executor.averages().items()}
         found = {name: to_array(tensor) for name, tensor in (self._executor.tensors() | averages).items()}
         return {name: (array.copy(), dtype) for name, (array, dtype) in found.items()}
+
+    def snapshot(self) -> State:
+        """Copies of all that the owned parameters and buffers are and have."""
+        return {key: to_array(tensor) for key, tensor in self._executor.snapshot().items()}
 
     def fidelity(self, direction: Direction) -> Fidelity | None:
         """How near the last tensor that was looked at arrives; None before. May be called from any thread."""

@@ -5,6 +5,7 @@ coordinator -> all         PlanIssue (signed)
 holder -> coordinator      StageReady | StageFailed
 coordinator -> holders     PlanStart
 recorder -> coordinator    JobProgress (jobs flow)
+coordinator -> holders     SnapshotDue, now and then; each answers with StageSnapshot
 holder -> coordinator      StageResult, after the last step
 """
 
@@ -13,10 +14,11 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from swarm.wire.limits import MAX_LACKS, MAX_LINKS
-from swarm.wire.messages.base import Count, LongId, Message, ShortId, StageNumber
+from swarm.wire.messages.base import Count, LongId, Message, ShortId, StageNumber, StepNumber
 from swarm.wire.messages.jobs import Envelope
 from swarm.wire.numbers import Positive
 from swarm.wire.records.blobs import TensorBlob
+from swarm.wire.records.state import MAX_STATE_TENSORS, StateTensor
 from swarm.wire.text import Name, Sentence
 
 
@@ -95,3 +97,23 @@ class LinkReport(Message, frozen=True, kw_only=True):
     NUMBER: ClassVar[int] = 26
     job: LongId
     peers: Annotated[tuple[ShortId, ...], Meta(max_length=MAX_LINKS)]
+
+
+class SnapshotDue(Message, frozen=True, kw_only=True):
+    """Copy your stages of this plan at the boundary after ``step`` steps; whoever is past it does not."""
+
+    NUMBER: ClassVar[int] = 28
+    job: LongId
+    generation: Count
+    step: StepNumber
+
+
+class StageSnapshot(Message, frozen=True, kw_only=True):
+    """What the stage was after ``step`` steps; the sender keeps it until it has sent two more."""
+
+    NUMBER: ClassVar[int] = 29
+    job: LongId
+    generation: Count
+    stage: StageNumber
+    step: StepNumber
+    tensors: Annotated[tuple[StateTensor, ...], Meta(max_length=MAX_STATE_TENSORS)]

@@ -34,6 +34,8 @@ MESSAGES: Final[dict[int, type[Message]]] = {
         coordination.PlanStart,
         coordination.StageResult,
         coordination.LinkReport,
+        coordination.SnapshotDue,
+        coordination.StageSnapshot,
         pipeline.BoundaryTensor,
         pipeline.SharedTensor,
         pipeline.StageReport,

@@ -8,6 +8,7 @@ from swarm.wire.codecs import CodecSpec
 from swarm.wire.limits import MAX_STAGES
 from swarm.wire.messages.base import Count, LongId, ShortId, StepNumber
 from swarm.wire.numbers import Positive
+from swarm.wire.records.blobs import Blob
 from swarm.wire.text import Sentence
 
 
@@ -35,7 +36,10 @@ class StagePlan(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
 
 
 class Plan(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
-    """Where every stage of a job is, from ``step`` on."""
+    """Where every stage of a job is, from ``step`` on.
+
+    ``state`` is what the job was there (``records.state.JobSnapshot``); None where that is the manifest's.
+    """
 
     format: Literal[1]
     job: LongId
@@ -43,3 +47,4 @@ class Plan(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_
     step: StepNumber
     stages: Annotated[tuple[StagePlan, ...], Meta(min_length=1, max_length=MAX_STAGES)]
     explanation: Annotated[tuple[Sentence, ...], Meta(max_length=1000)]
+    state: Blob | None = None

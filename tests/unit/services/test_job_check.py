@@ -14,6 +14,7 @@ from swarm.services.job_check import (
     check_manifest,
     check_memory,
     check_plan,
+    check_state,
     check_weights,
     cut_as_planned,
 )
@@ -21,6 +22,7 @@ from swarm.wire.limits import MAX_BLOCK_BYTES, MAX_GRAPH_BYTES
 from swarm.wire.records.blobs import Blob, TensorBlob
 from swarm.wire.records.manifest import Dataset, Field, Manifest, Optimizer, Schedule
 from swarm.wire.records.plan import Plan, StagePlan
+from swarm.wire.records.state import JobSnapshot, StateTensor
 from swarm.wire.records.transforms import RandomCrop
 
 NAME = "q" * 52
@@ -241,3 +243,37 @@ def test_a_plan_that_does_not_cover_the_graph() -> None:
 def test_a_plan_that_counts_less_memory_than_its_stage_needs() -> None:
     with pytest.raises(RemoteProtocolError, match="it counts 10 B for a stage that needs"):
         check_memory(plan(0, 2, memory=10), 0, graph(), optimizer())
+
+
+COUNT = TensorBlob(name="w", dtype="float32", shape=(), blob=Blob(size=4, blocks=(NAME,)))
+STATE = JobSnapshot(
+    format=1,
+    step=3,
+    tensors=(StateTensor("value", WEIGHT), StateTensor("exp_avg", WEIGHT), StateTensor("step", COUNT)),
+)
+
+
+def test_a_state_of_the_job_s_own_tensors_fits() -> None:
+    check_state(STATE, 3, manifest())
+
+
+@pytest.mark.parametrize(
+    ("tensors", "sentence"),
+    [
+        ((StateTensor("value", replace(WEIGHT, name="v")),), "v is not as it was"),
+        ((StateTensor("value", replace(WEIGHT, shape=(3, 2))),), "w is not as it was"),
+        ((StateTensor("exp_avg", COUNT),), "w is not as it was"),
+        ((StateTensor("step", WEIGHT),), "w is not as it was"),
+        ((StateTensor("step", replace(COUNT, name="v")),), "v is not as it was"),
+        ((StateTensor("value", replace(WEIGHT, shape=(7,))),), "not what its shape calls for"),
+        ((StateTensor("value", WEIGHT), StateTensor("value", WEIGHT)), "it has a tensor twice"),
+    ],
+)
+def test_a_state_that_is_not_of_the_job_is_refused(tensors: tuple[StateTensor, ...], sentence: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=sentence):
+        check_state(replace(STATE, tensors=tensors), 3, manifest())
+
+
+def test_a_state_of_another_step_is_refused() -> None:
+    with pytest.raises(RemoteProtocolError, match="it is of step 3, and not 4"):
+        check_state(STATE, 4, manifest())
