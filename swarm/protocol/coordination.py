@@ -52,6 +52,7 @@ from swarm.protocol.coordination_events import (
 from swarm.protocol.incarnations import Incarnations
 from swarm.protocol.lines import Lines
 from swarm.protocol.offers import Offers
+from swarm.protocol.patience import Patience
 from swarm.protocol.progress import MOST_DEPARTURES, MOST_FAULTS, Progress
 from swarm.protocol.stalls import Stall
 from swarm.wire.messages.jobs import JobProgress, JobState
@@ -87,10 +88,9 @@ class CoordinationMachine:
         self._state: JobState = "waiting"
         self._sentence = ""
         self._since = 0.0
-        self._gives_up: float | None = None
+        self._patience = Patience(terms.patience)
         self._offers = Offers()
         self._planning = False
-        self._waited = 0.0
         self._stall = Stall(terms.bytes)
         self._expected: tuple[tuple[TensorBlob, ...], ...] = ()
         self._generation = Generation(0)
@@ -172,8 +172,8 @@ class CoordinationMachine:
             return self._late(now)
         if self._state != "waiting":
             return []
-        if self._gives_up is not None and now >= self._gives_up:
-            return self._enter("failed", f"after {self.terms.patience:.0f} s: {self._sentence}", now)
+        if self._patience.is_over(now):
+            return self._enter("failed", f"after {self._patience.seconds:.0f} s: {self._sentence}", now)
         if self._offers.due is None or now < self._offers.due or self._planning:
             return []
         offers, left_out = self._offers.begin_plan(now)
@@ -348,22 +348,20 @@ class CoordinationMachine:
     def _enter(self, state: JobState, sentence: str, now: float) -> list[Action]:
         if state != self._state:
             if self._state == "waiting":
-                self._waited += now - self._since
+                self._patience.waited += now - self._since
             self._state = state
             self._begin(now)
         self._sentence = sentence
         return [Tell(state=state, sentence=sentence)]
 
     def _begin(self, now: float) -> None:
-        """A state begins. Patience is for all waiting together, or whoever fails often would renew it."""
         self._since = now
-        patience = self.terms.patience
-        self._gives_up = now + max(patience - self._waited, 0.0) if patience > 0 else None
+        self._patience.begin(now, has_steps=self._progress.steps > 0)
         self._stall.enter(self._state, now)
 
     def _arm(self) -> None:
         plan_at = None if self._planning else self._offers.due
-        waiting = (plan_at, self._gives_up) if self._state == "waiting" else ()
+        waiting = (plan_at, self._patience.until) if self._state == "waiting" else ()
         due = [moment for moment in (*waiting, self._stall.deadline) if moment is not None]
         self.deadline = min(due, default=None)
 
@@ -373,7 +371,7 @@ class CoordinationMachine:
             state=self._state,
             sentence=self._sentence,
             since=self._since,
-            until=(self._gives_up or 0.0) if self._state == "waiting" else 0.0,
+            until=(self._patience.until or 0.0) if self._state == "waiting" else 0.0,
             step=self._progress.steps,
             loss=self._progress.loss,
             held_out=self._progress.held_out,

@@ -302,6 +302,18 @@ def test_a_job_that_goes_back_again_and_again_without_a_new_step_fails() -> None
     assert driver.sentence == "peer bbbbbbbb left, at step 1 of 1000, and with it stage 1 of 2 is lost"
 
 
+def test_a_job_that_has_made_steps_waits_a_week_for_peers_to_come_back() -> None:
+    driver = Driver(steps=1000, patience=60.0)
+    driver.train(PEERS[0], PEERS[1])
+    applied(driver, 0)
+    driver.feed(say.PeerLeft(peer=PEERS[0], reason="left"))
+    driver.feed(say.PeerLeft(peer=PEERS[1], reason="left"))
+    driver.later(6.9 * 86400)
+    assert driver.state == "waiting"
+    driver.later(0.2 * 86400)
+    assert driver.state == "failed"
+
+
 def test_what_goes_wrong_twice_at_one_step_ends_the_job_with_its_cause() -> None:
     driver = Driver(steps=1000)
     for state in ("waiting", "failed"):
