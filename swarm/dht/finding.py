@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterable
 from typing import Final
 
-from swarm.dht.limits import MAX_PUBLISHERS
+from swarm.dht.limits import MAX_PUBLISHERS, K
 from swarm.dht.node import Node
 from swarm.dht.reading import Reading
 from swarm.dht.rendezvous import SHARDS
@@ -23,6 +23,7 @@ SHARDS_A_LOOK: Final = 4
 """Shards that one look reads."""
 
 _SHARDS_AT_A_TIME: Final = 4
+_LOOKS_FOR_ONE: Final = 2
 
 
 class Finding:
@@ -54,9 +55,19 @@ class Finding:
         return [held for held in newest.values() if held.record.expires > now]
 
     async def one(self, publisher: bytes) -> Held | None:
-        """The live record of ``publisher``; None where nobody has it."""
-        found = await self._read(self._node.rendezvous.shard_of(publisher), publisher)
-        return next((held for held in found if held.publisher == publisher), None)
+        """The live record of ``publisher``; None where nobody has it.
+
+        Where most of those that might have it did not answer, that says nothing, and it is looked for again.
+        """
+        shard = self._node.rendezvous.shard_of(publisher)
+        for _ in range(_LOOKS_FOR_ONE):
+            reading = await self._reading(shard, publisher)
+            for held in reading.records:
+                if held.publisher == publisher:
+                    return held
+            if 2 * reading.answered >= min(len(self._node.table.contacts()), K):
+                break
+        return None
 
     def forget(self) -> None:
         """Drop what was found."""
@@ -74,12 +85,16 @@ class Finding:
             for _ in range(_SHARDS_AT_A_TIME):
                 group.create_task(work())
 
-    async def _read(self, key: bytes, publisher: bytes = b"") -> list[Held]:
-        """What lies under ``key`` here and at those closest to it; with ``publisher``, only that one's."""
+    async def _read(self, key: bytes) -> list[Held]:
+        """What lies under ``key`` here and at those closest to it."""
+        reading, belongs = await self._reading(key), self._node.rendezvous.has
+        return [held for held in reading.in_turns() if belongs(key, held.publisher)]
+
+    async def _reading(self, key: bytes, publisher: bytes = b"") -> Reading:
+        """The same; with ``publisher``, only that one's."""
         node = self._node
         reading = Reading(node.protocol.calls, key, swarm=node.swarm, clock=node.clock)
         for held in node.storage.read(key, now=node.clock.wall()):
             reading.merge(held, node.id)
         await reading.read_from(await node.closest(key), publisher=publisher)
-        belongs = node.rendezvous.has
-        return [held for held in reading.in_turns() if belongs(key, held.publisher)]
+        return reading

@@ -10,7 +10,7 @@ import itertools
 
 from swarm.clock import Clock
 from swarm.dht.calls import Calls, Target
-from swarm.dht.limits import ALPHA, LOOKUP_SECONDS, MAX_GIVEN, MAX_KNOWN, MAX_PAGES
+from swarm.dht.limits import ALPHA, LOOKUP_SECONDS, MAX_ALPHA, MAX_GIVEN, MAX_KNOWN, MAX_PAGES
 from swarm.dht.messages import FindRecords, Records, record_tag
 from swarm.dht.storage import Held, check_record
 from swarm.dht.table import Contact
@@ -30,6 +30,8 @@ class Reading:
         self._givers: dict[bytes, bytes] = {}
         """Which node gave the record of each publisher."""
         self._seen: set[bytes] = set()
+        self.answered = 0
+        """Nodes that have answered."""
 
     def merge(self, held: Held, giver: bytes) -> None:
         """Count a record that node ``giver`` gave, if it is newer than what is there of its publisher."""
@@ -57,6 +59,7 @@ class Reading:
     async def read_from(self, contacts: list[Contact], *, publisher: bytes = b"") -> None:
         """Read all that each of ``contacts`` holds (of ``publisher`` only, where one is given).
 
+        More of them at a time in the second case: what one has said leaves nothing out of the next answer.
         Ends within ``LOOKUP_SECONDS``, with what it has by then.
         """
         waiting = list(reversed(contacts))
@@ -67,7 +70,7 @@ class Reading:
 
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LOOKUP_SECONDS), asyncio.TaskGroup() as group:
-                for _ in range(ALPHA):
+                for _ in range(MAX_ALPHA if publisher else ALPHA):
                     group.create_task(work())
 
     async def _read_one(self, contact: Contact, publisher: bytes) -> None:
@@ -82,6 +85,7 @@ class Reading:
                 return
             if not isinstance(answered.answer, Records):
                 return
+            self.answered += not cursor
             given += len(answered.answer.records)
             if given > MAX_GIVEN:
                 return

@@ -105,3 +105,28 @@ def test_the_newest_record_counts_wherever_it_is_found(run: Run, many: Any) -> N
         assert own.addresses == ("198.51.100.1:1",)
 
     run(body)
+
+
+def test_who_is_not_found_while_hardly_anybody_answers_is_looked_for_again(run: Run) -> None:
+    async def body(peers: Any, clock: ManualClock) -> None:
+        nodes = await peers.swarm(8)
+        reader, wanted = nodes[3], nodes[5]._publishing._key.peer
+        reader._node.storage.clear()
+        find_nodes, calls = reader._node.closest, []
+
+        async def closest(target: bytes) -> Any:
+            peers.network.loss = 0.0
+            contacts = await find_nodes(target)
+            calls.append(target)
+            peers.network.loss = float(len(calls) == 1)
+            return contacts
+
+        reader._node.closest = closest
+        found = await reader.find_peer(wanted)
+        assert found is not None
+        assert found.peer == wanted
+        assert len(calls) == 2
+        assert await reader.find_peer("a" * len(wanted)) is None
+        assert len(calls) == 3
+
+    run(body)
