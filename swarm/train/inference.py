@@ -161,8 +161,9 @@ def _tensors_in(args: list[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor
 
 def tensors_of(result: Any) -> list[torch.Tensor]:
     """The tensors among what an operator returned."""
-    results = [result] if isinstance(result, torch.Tensor) else result
-    return [tensor for tensor in results if isinstance(tensor, torch.Tensor)]
+    if isinstance(result, torch.Tensor):
+        return [result]
+    return [tensor for tensor in result if isinstance(tensor, torch.Tensor)]
 
 
 def check_count(what: str, *, made: int, expected: int) -> None:

@@ -5,8 +5,8 @@ The program makes three promises, so that the bits of a run do not depend on whe
 * every value lies in a layout that a link would keep (:func:`swarm.compress.layout.portable`);
 * a value requires a gradient exactly where the graph says that it is differentiable, since torch picks
   kernels by that too;
-* the gradients of a value's uses are added by :func:`swarm.train.program_autograd.fork`, from the last use
-  to the first.
+* each value is a tensor of its own to autograd, so that the gradients of its uses, and no others, are added
+  from the last to the first (:mod:`swarm.train.program_autograd`).
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -17,7 +17,7 @@ import torch
 
 from swarm.compress.layout import DTYPES, portable, travels
 from swarm.graph.cut import is_trained
-from swarm.graph.dag import Graph, Operator, Sequence, operator_inputs, references
+from swarm.graph.dag import Graph, Operator, Sequence, Value, operator_inputs, references
 from swarm.graph.stage import Stage
 from swarm.ids import OperatorIndex, ValueId
 from swarm.train.contracts import Given, named
@@ -25,7 +25,7 @@ from swarm.train.contracts_values import value_check
 from swarm.train.failures import described, failed
 from swarm.train.inference import check_count, check_operators, tensors_of
 from swarm.train.program_arguments import Template, Values, resolve
-from swarm.train.program_autograd import differentiably_portable, fork
+from swarm.train.program_autograd import apart, differentiably_portable, with_portable_gradient
 from swarm.train.program_kernels import sound
 from swarm.train.program_seeds import Seeds
 from swarm.train.tensors import check_made
@@ -62,10 +62,8 @@ class Instruction:
     """Values at hand that it reads."""
     bound: Values
     """Parameters and constants that it reads."""
-    forks: tuple[ValueId, ...]
-    """Those of them that later uses differentiate too."""
     sliced: tuple[ValueId, ...]
-    """Those whose gradient may come in a layout that does not travel."""
+    """Those of them whose gradient may come in a layout that does not travel."""
     releases: tuple[ValueId, ...]
     """Values that nothing needs afterwards."""
     trained: bool
@@ -97,14 +95,13 @@ class Program:
         needed = {edge.value for edge in stage.outgoing} | {ValueId(update.value) for update in stage.updates}
         if stage.loss:
             needed |= graph.measures
-        later = {edge.value for edge in stage.outgoing if edge.gradient}
         instructions = []
         for index in reversed(stage.operators):
             template = Template(graph.operators[index], bound.get(index, {}), device)
-            instructions.append(_instruction(graph, index, template, later=later, needed=needed))
+            instructions.append(_instruction(graph, index, template, needed))
         self.instructions = tuple(reversed(instructions))
         self._kinds = {
-            output: (DTYPES[graph.values[output].spec.dtype], torch.Size(graph.values[output].spec.shape))
+            output: _kind(graph.values[output])
             for index in stage.operators
             for output in graph.operators[index].outputs
             if output >= 0
@@ -140,13 +137,13 @@ class Program:
     ) -> None:
         taken = {value: values[value] for value in instruction.reads}
         if recording:
-            for value in instruction.forks:
-                taken[value], values[value] = fork(taken[value])
             for value in instruction.sliced:
-                taken[value] = differentiably_portable(taken[value])
+                taken[value] = with_portable_gradient(taken[value])
         if instruction.operator.random:
             self._generator.manual_seed(seeds.of(instruction.index))
         made = _call(instruction, taken)
+        if recording:
+            made = _apart(made, (*taken.values(), *instruction.bound.values()))
         for output, tensor in zip(instruction.operator.outputs, made, strict=True):
             if output >= 0:
                 values[ValueId(output)] = self._settled(instruction, output, tensor, recording=recording)
@@ -159,14 +156,25 @@ class Program:
         self, instruction: Instruction, output: int, tensor: torch.Tensor, *, recording: bool
     ) -> torch.Tensor:
         """``tensor`` as the promises of the module want it."""
-        value = self._graph.values[output]
-        if (tensor.dtype, tensor.shape) != self._kinds[output]:
-            check_made(tensor, value, str(instruction))
+        dtype, shape, differentiable = self._kinds[output]
+        if tensor.dtype != dtype or tensor.shape != shape:
+            check_made(tensor, self._graph.values[output], str(instruction))
         if not travels(tensor):
             tensor = differentiably_portable(tensor) if recording else portable(tensor)
-        if recording and tensor.requires_grad != value.differentiable:
+        if recording and tensor.requires_grad != differentiable:
             tensor = tensor.detach().requires_grad_(not tensor.requires_grad)
         return tensor
+
+
+def _kind(value: Value) -> tuple[torch.dtype, torch.Size, bool]:
+    """What a tensor must be to be ``value``: its type, its shape, and whether it is differentiated."""
+    return DTYPES[value.spec.dtype], torch.Size(value.spec.shape), value.differentiable
+
+
+def _apart(made: list[torch.Tensor], read: Collection[torch.Tensor]) -> list[torch.Tensor]:
+    """What an operator made, apart from what it read."""
+    given = {id(tensor) for tensor in read}
+    return [apart(tensor) if id(tensor) in given else tensor for tensor in made]
 
 
 def _call(instruction: Instruction, taken: Values) -> list[torch.Tensor]:
@@ -187,19 +195,16 @@ def _instruction(
     graph: Graph,
     index: OperatorIndex,
     template: Template,
-    *,
-    later: set[ValueId],
     needed: set[ValueId],
 ) -> Instruction:
     """The instruction of one operator, called from the last operator to the first.
 
-    ``later`` are the values that later operators or stages differentiate, ``needed`` those that anybody later
-    needs; both are brought up to date.
+    ``needed`` are the values that anybody later needs; they are brought up to date.
     """
     operator = graph.operators[index]
     trained = is_trained(graph, index)
     reads = tuple(dict.fromkeys(v for v in operator_inputs(operator) if v not in template.bound))
-    differentiated = [v for v in reads if trained and graph.values[v].differentiable]
+    sliced = _sliced(operator) if trained else frozenset()
     made = [ValueId(v) for v in operator.outputs if v >= 0]
     instruction = Instruction(
         index=index,
@@ -208,13 +213,11 @@ def _instruction(
         template=template,
         reads=reads,
         bound=template.bound,
-        forks=tuple(v for v in differentiated if v in later),
-        sliced=tuple(v for v in differentiated if v in _sliced(operator)),
+        sliced=tuple(v for v in reads if v in sliced and graph.values[v].differentiable),
         releases=tuple(v for v in (*reads, *made) if v not in needed),
         trained=trained,
         check=value_check(operator.target, template.device),
     )
-    later.update(differentiated)
     needed.update(reads)
     return instruction
 

@@ -1,9 +1,10 @@
-"""The two identities that make gradients independent of where a graph is cut.
+"""What makes gradients independent of where a graph is cut.
 
-torch adds the gradients of a value's uses in the order in which its engine meets them, in place or not as it
-sees fit. Here the order and the layout are part of the contract (decision D5), so each use of a value is
-split off by a :func:`fork`, and the gradients meet nowhere else: the one of this use is added to the sum of
-all later uses. Where the later uses are in another stage, that sum is what the stage hands back (RAD).
+torch adds the gradients of a value's uses in the order in which its engine meets them, and that is from the
+last use to the first: of the nodes that are ready, it runs the one that was made last ("Sequence Number" in
+torch's ``csrc/autograd/function.h``). Where the later uses are in another stage, the sum of their gradients
+is what that stage hands back, and it is there before any other (RAD). So the order, which is part of the
+contract (decision D5), is that of one process, as long as no two values are one tensor to the engine.
 """
 
 from typing import Any
@@ -13,13 +14,20 @@ import torch
 from swarm.compress.layout import portable
 
 
-def fork(value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """``value`` for the use at hand, and for all later ones; with the sum of their gradients, in that order.
+def apart(value: torch.Tensor) -> torch.Tensor:
+    """``value`` as a tensor of its own to the engine, in the same memory.
 
-    Where one of the two has no gradient, it is the other's.
+    For what an operator returned as it was given it: the gradients of both would be one sum.
     """
-    here, later = _Fork.apply(value)  # type: ignore[no-untyped-call]
-    return here, later
+    own: torch.Tensor = torch.ops.aten.alias.default(value)
+    return own
+
+
+def with_portable_gradient(value: torch.Tensor) -> torch.Tensor:
+    """``value``, which has a layout that travels, with a gradient of this one use that has one, too."""
+    use = apart(value)
+    use.register_hook(portable)  # type: ignore[no-untyped-call]
+    return use
 
 
 def differentiably_portable(value: torch.Tensor) -> torch.Tensor:
@@ -29,20 +37,6 @@ def differentiably_portable(value: torch.Tensor) -> torch.Tensor:
     """
     made: torch.Tensor = _Portable.apply(value)  # type: ignore[no-untyped-call]
     return made
-
-
-class _Fork(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        ctx.set_materialize_grads(False)
-        return value.detach(), value.detach()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor | None) -> torch.Tensor | None:
-        here, later = gradients
-        if here is None or later is None:
-            return later if here is None else here
-        return later + here
 
 
 class _Portable(torch.autograd.Function):

@@ -34,7 +34,11 @@ class Buffers:
 
     def adopt(self) -> None:
         """Make the changed buffers the stage's own: the step is applied."""
-        adopted = {buffer: tensor.clone() for buffer, tensor in self._changed.items()}
+        own = {tensor.untyped_storage().data_ptr() for tensor in self.tensors.values()}
+        adopted = {
+            buffer: tensor.clone() if tensor.untyped_storage().data_ptr() in own else tensor
+            for buffer, tensor in self._changed.items()
+        }
         for buffer, tensor in adopted.items():
             self.tensors[buffer].copy_(tensor)
         self._changed.clear()

@@ -45,6 +45,8 @@ class Parameters:
         self._leaves: dict[Use, torch.Tensor] = {}
         self._gradients: dict[Use, torch.Tensor] = {}
         self._totals: dict[ValueId, torch.Tensor] = {}
+        self._sums: set[Use] = set()
+        """Uses whose gradient was added up here; the others, others may read, too."""
         uses = trained_uses(graph)
         for use in stage.parameters:
             value = graph.values[use.value]
@@ -75,10 +77,13 @@ class Parameters:
         for use, gradient in zip(self._leaves, gradients, strict=True):
             if gradient is None:
                 continue
-            if use in self._gradients:
+            if use in self._sums:
                 self._gradients[use].add_(gradient)
+            elif use in self._gradients:
+                self._gradients[use] = self._gradients[use] + gradient
+                self._sums.add(use)
             else:
-                self._gradients[use] = gradient.clone(memory_format=torch.preserve_format)
+                self._gradients[use] = gradient if _is_alone(gradient) else _copy(gradient)
 
     def gradient_of_use(self, parameter: ValueId, operator: OperatorIndex) -> torch.Tensor:
         """The sum over the micro-batches of one use's gradient.
@@ -100,13 +105,16 @@ class Parameters:
         """
         for parameter, operators in self._uses.items():
             parts = [self._part(parameter, operator, shared) for operator in operators]
-            total = parts[0] if len(parts) == 1 else parts[0].clone(memory_format=torch.preserve_format)
+            total = parts[0] if len(parts) == 1 else _copy(parts[0])
             for part in parts[1:]:
                 total.add_(part)
             self._totals[parameter] = total
+        measured = sorted(self._totals.items())
+        squares = [sum_of_squares(total) for _, total in measured]
+        numbers = torch.stack(squares).tolist() if squares else []  # one wait for the device
         return tuple(
-            Square(parameter=parameter, total=sum_of_squares(total))
-            for parameter, total in sorted(self._totals.items())
+            Square(parameter=parameter, total=number)
+            for (parameter, _), number in zip(measured, numbers, strict=True)
         )
 
     def _part(
@@ -126,10 +134,11 @@ class Parameters:
         if self._optimizer is not None:
             set_learning_rate(self._optimizer, learning_rate)
             with torch.no_grad():
-                for parameter, total in self._totals.items():
-                    self.tensors[parameter].grad = total if clip == 1.0 else total.mul_(clip)
+                self._gradients.clear()
+                for parameter in self._uses:
+                    self.tensors[parameter].grad = _scaled(self._totals.pop(parameter), clip)
                 self._optimizer.step()
-            for parameter in self._totals:
+            for parameter in self._uses:
                 self.tensors[parameter].grad = None
             if self._ema > 0:
                 self._average()
@@ -180,16 +189,36 @@ class Parameters:
         """Drop the gradients of the step."""
         self._gradients.clear()
         self._totals.clear()
+        self._sums.clear()
 
     def adopt(self, parameter: ValueId, tensor: torch.Tensor) -> None:
         """Put the owner's new value of a shared parameter in place."""
         self.tensors[parameter].copy_(tensor)
 
 
-def sum_of_squares(tensor: torch.Tensor) -> float:
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.clone(memory_format=torch.preserve_format)
+
+
+def _scaled(gradient: torch.Tensor, clip: float) -> torch.Tensor:
+    return gradient if clip == 1.0 else gradient * clip
+
+
+def _is_alone(tensor: torch.Tensor) -> bool:
+    """Whether ``tensor`` lies densely, in memory that is only for it."""
+    return tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.nbytes
+
+
+def sum_of_squares(tensor: torch.Tensor) -> torch.Tensor:
     """The sum of squares in float64, in memory order: equal layouts give equal bits."""
     flat = tensor.as_strided((tensor.numel(),), (1,), tensor.storage_offset())
-    total = torch.zeros((), dtype=torch.float64, device=tensor.device)
-    for chunk in torch.split(flat, _CHUNK):
-        total += chunk.to(torch.float64).square().sum()
-    return float(total.item())
+    first, *others = [flat] if flat.numel() <= _CHUNK else torch.split(flat, _CHUNK)
+    total = _squared(first)
+    for chunk in others:
+        total += _squared(chunk)
+    return total
+
+
+def _squared(chunk: torch.Tensor) -> torch.Tensor:
+    numbers = chunk.double()
+    return torch.dot(numbers, numbers)

@@ -18,13 +18,17 @@ from benchmarks.convergence import measure as measure_convergence
 from benchmarks.dhts.contest import Outcome
 from benchmarks.discovery import DiscoveryOptions, percentile
 from benchmarks.discovery import measure as measure_discovery
+from benchmarks.execution import Contest, ExecutionOptions
+from benchmarks.execution import measure as measure_execution
 from benchmarks.link import LinkOptions
 from benchmarks.link import measure as measure_links
 from benchmarks.links import ours
 from benchmarks.links.rival import prepare
 from benchmarks.soak import PAYLOADS, Sample, Soak, soak_bytes, soak_connections
 from bootstrap.running import run
-from swarm.errors import FailureError
+from swarm.errors import FailureError, MisuseError
+from swarm.graph.operators import VIEWS
+from swarm.testing.zoo import ZOO
 
 
 @pytest.fixture
@@ -70,6 +74,25 @@ def test_codecs_are_measured_on_noise_and_on_what_models_send() -> None:
     assert all(1 <= row.ratio < 1.2 for row in table.rows if row.unit == "bits")
     assert rows["topk:10%:8, gradient of gpt"].first < rows["topk:10%:8, activation of gpt"].first
     assert rows["int4, activation of resnet"].ratio < rows["int8, activation of gpt"].ratio < 0.3
+
+
+def test_steps_of_a_stage_are_measured_beside_the_same_steps_of_eager_pytorch() -> None:
+    contest = Contest(ZOO["resnet18"])
+    losses = [(contest.ours(), contest.eager()) for _ in range(4)]
+    assert all(ours == pytest.approx(eager, rel=1e-4) for ours, eager in losses)
+    assert len({ours for ours, _ in losses}) == 4
+    views = sum(operator.target in VIEWS for operator in contest.captured.graph.operators)
+    assert 0 < views < len(contest.captured.graph.operators)
+    assert len(contest.operator_microseconds()) == len(contest.captured.graph.operators) - views
+
+
+def test_a_model_whose_loss_peers_compute_otherwise_is_also_measured_with_the_same_on_both_sides() -> None:
+    table = measure_execution(ExecutionOptions(repetitions=1, model="deepspeech2", wide=False))
+    measured, alike = table.rows
+    assert (measured.target is None, alike.target is None) == (False, True)
+    assert all(row.first > 0 and row.second > 0 for row in table.rows)
+    with pytest.raises(MisuseError, match="--model gpt9 is not one of gpt2, "):
+        measure_execution(ExecutionOptions(model="gpt9"))
 
 
 SHORT = LinkOptions(repetitions=1, megabytes=9, hivemind=False)

@@ -438,7 +438,7 @@ def as_views(name: str) -> LockstepJob:
 @pytest.mark.parametrize(
     ("part", "without", "name"),
     [
-        ("fork", lambda value: (value, value), "views"),
+        ("apart", lambda value: value, "views"),
         ("_sliced", lambda _: frozenset(), "thin"),
         ("travels", lambda _: True, "thin"),
     ],

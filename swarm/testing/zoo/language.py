@@ -38,9 +38,9 @@ def _make(kind: str, head: str, **settings: Any) -> nn.Module:
     return module
 
 
-def gpt2() -> nn.Module:
+def gpt2(*, width: int = 24, positions: int = 16) -> nn.Module:
     """GPT-2: learned positions, one fused projection, and an output head tied to the embedding."""
-    sizes = {"vocab_size": VOCABULARY, "n_positions": 16, "n_embd": 24, "n_layer": 2, "n_head": 4}
+    sizes = {"vocab_size": VOCABULARY, "n_positions": positions, "n_embd": width, "n_layer": 2, "n_head": 4}
     return _make("GPT2", "LMHeadModel", **sizes, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
 
 

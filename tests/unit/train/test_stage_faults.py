@@ -130,8 +130,8 @@ def test_a_parameter_s_gradient_that_is_not_finite_is_named():
 @pytest.mark.parametrize("size", [0, 5, 2**20, 2**20 + 3])
 def test_the_sum_of_squares_is_in_double_precision(size):
     tensor = torch.arange(size, dtype=torch.float32)
-    assert sum_of_squares(tensor) == pytest.approx(float(sum(i * i for i in range(size))), rel=1e-12)
+    assert sum_of_squares(tensor).item() == pytest.approx(float(sum(i * i for i in range(size))), rel=1e-12)
 
 
 def test_the_sum_of_squares_does_not_overflow():
-    assert sum_of_squares(torch.full((2, 2), 1e30).t()) == pytest.approx(4e60)
+    assert sum_of_squares(torch.full((2, 2), 1e30).t()).item() == pytest.approx(4e60)
