@@ -9,6 +9,7 @@
     |       +-- CaptureError      a model that cannot become an OP-DAG
     |       +-- CapacityError     the peers cannot hold the job; the text has the numbers
     |       +-- TrainingError     the job ended badly (loss became NaN, a holder left, cancelled)
+    |           +-- DeviceMemoryError    a device has no memory left for a stage
     +-- LocalError                a bug in this program; ends its task group
     +-- RemoteError               charged to the other peer
         +-- RemoteProtocolError   its bytes break the protocol
@@ -57,6 +58,10 @@ class CapacityError(FailureError):
 
 class TrainingError(FailureError):
     """A job ended before its last step; the text says at which step and why."""
+
+
+class DeviceMemoryError(TrainingError):
+    """A device has no memory left for what a stage does."""
 
 
 class LocalError(SwarmError):

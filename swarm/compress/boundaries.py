@@ -89,7 +89,7 @@ class Boundaries:
 
     def _send(self, value: ValueId, tensor: torch.Tensor, passage: Passage, codec: CodecSpec) -> TakenApart:
         key, backward = (passage.micro_batch, value), passage.direction == "backward"
-        mask = self._received.pop(key, None) if backward else None
+        mask = self._received.get(key) if backward else None
         request = Request(seed=passage.seed(self._job, value), gradient=backward, mask=mask)
         apart = take_apart(tensor, codec, request)
         if codec != CodecSpec() and passage.is_sampled:
@@ -97,12 +97,16 @@ class Boundaries:
             self.fidelity[passage.direction] = fidelity_of(tensor, arrived.tensor)
         if not backward and passage.phase == "train" and apart.mask is not None:
             self._sent[key] = apart.mask
+        if backward:
+            self._received.pop(key, None)  # now that it is sent
         return apart
 
     def _receive(self, value: ValueId, arrived: Encoded | Arrived, passage: Passage) -> torch.Tensor:
         key, backward = (passage.micro_batch, value), passage.direction == "backward"
-        mask = self._sent.pop(key, None) if backward else None
+        mask = self._sent.get(key) if backward else None
         rebuilt = put_together(arrived, Place(device=self._device, mask=mask))
         if not backward and passage.phase == "train" and rebuilt.mask is not None:
             self._received[key] = rebuilt.mask
+        if backward:
+            self._sent.pop(key, None)
         return rebuilt.tensor

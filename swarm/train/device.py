@@ -92,6 +92,12 @@ def memory_of(device: torch.device) -> Memory:
     return Memory(total=found.total, available=found.available)
 
 
+def free_caches(device: torch.device) -> None:
+    """Give back what torch keeps of the device's memory for later use."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
 def end_process(sentence: str) -> None:
     """End this process with ``sentence`` as its last line: no thread can be made to leave an operator."""
     _log.error(sentence)

@@ -7,15 +7,23 @@ runs it in here, and what comes out is the failure of that job alone.
 
 import contextlib
 from collections.abc import Iterator
+from typing import Final
 
-from swarm.errors import SwarmError, TrainingError
+import torch
+
+from swarm.errors import DeviceMemoryError, SwarmError, TrainingError
 from swarm.graph.dag import Operator
 from swarm.train.tensors import shown
+
+_CPU_IS_FULL: Final = "DefaultCPUAllocator: can't allocate memory"
 
 
 @contextlib.contextmanager
 def failing(what: str) -> Iterator[None]:
-    """Raise TrainingError, ``what`` failed and why, for anything that is not an error of this program."""
+    """Raise TrainingError, ``what`` failed and why, for anything that is not an error of this program.
+
+    Where that is for want of memory, the error is a DeviceMemoryError.
+    """
     try:
         yield
     except SwarmError:
@@ -26,7 +34,15 @@ def failing(what: str) -> Iterator[None]:
 
 def failed(what: str, error: Exception) -> TrainingError:
     """The one line for an exception of torch."""
-    return TrainingError(f"{what} failed: {reason(error)}")
+    kind = DeviceMemoryError if is_out_of_memory(error) else TrainingError
+    return kind(f"{what} failed: {reason(error)}")
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether torch raised ``error`` for want of memory: for the CPU it has no exception of its own."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and _CPU_IS_FULL in str(error)
 
 
 def reason(error: Exception) -> str:

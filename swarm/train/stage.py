@@ -25,9 +25,11 @@ from swarm.graph.stage import Stage
 from swarm.ids import OperatorIndex, ValueId
 from swarm.train.failures import failing
 from swarm.train.program_seeds import Seeds
+from swarm.train.redoing import Redoing
 from swarm.train.stage_buffers import Buffers
 from swarm.train.stage_evaluation import EvaluationPass
 from swarm.train.stage_faults import is_finite
+from swarm.train.stage_flights import Flights, Found
 from swarm.train.stage_parameters import Parameters
 from swarm.train.stage_pass import ForwardResult, StagePass, Tensors
 from swarm.train.tensors import shown
@@ -72,21 +74,6 @@ class Measurement:
     fault: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Recorded:
-    """A micro-batch's forward, with its autograd graph: what gradients are wanted for, and whose come."""
-
-    leaves: dict[ValueId, torch.Tensor]
-    roots: dict[ValueId, torch.Tensor]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Start:
-    """All that a micro-batch's forward started from, to run it again."""
-
-    values: dict[ValueId, torch.Tensor]
-
-
 class StageExecutor:
     """One stage of one job. All methods run on the device thread.
 
@@ -101,8 +88,8 @@ class StageExecutor:
         self.device = device
         with failing(f"loading stage {task.stage.index + 1}"):
             self._load(tensors)
-        self._in_flight: dict[int, _Recorded | _Start] = {}
-        """The micro-batches between their forward and their backward."""
+        self._flights = Flights(self._pass, self._parameters.leaves(), recompute=task.recompute)
+        self.redoing = Redoing(device, self._flights.let_go)
         self._step: int | None = None
         self._forwards = 0
         self._backwards = 0
@@ -135,35 +122,17 @@ class StageExecutor:
         """
         self._begin_step(step)
         self._expect(micro_batch == self._forwards < self.task.micro_batches, f"forward of {micro_batch}")
-        with self._failing("the forward pass"):
-            values = self._pass.begin(inputs, received) | self._buffers.current() | self._copied_parameters
-            start = _Start(values=dict(values)) if self.task.recompute else None
-            recorded, result = self._record(values, step, micro_batch)
-            self._buffers.change(values)
-        self._in_flight[micro_batch] = recorded if start is None else start
+        result = self.redoing.do(lambda: self._forward(step, micro_batch, inputs, received))
         self._forwards += 1
         return result
 
-    def _record(
-        self, values: dict[ValueId, torch.Tensor], step: int, micro_batch: int
-    ) -> tuple[_Recorded, ForwardResult]:
-        """Run a micro-batch forward from ``values``, to which it adds; where it is recomputed, twice alike.
-
-        The first time is recorded too, though nobody asks for its gradients: with a graph, torch may run
-        other kernels than without.
-        """
-        stage = self.task.stage
-        leaves = {
-            edge.value: values[edge.value].detach().requires_grad_()
-            for edge in stage.incoming
-            if edge.gradient
-        }
-        values |= leaves
-        result = self._pass.forward(values, self._seeds("train", step, micro_batch), record=True)
-        kept = [edge.value for edge in stage.outgoing if edge.gradient]
-        if stage.loss:
-            kept.append(ValueId(self.task.graph.loss))
-        return _Recorded(leaves=leaves, roots={value: values[value] for value in kept}), result
+    def _forward(self, step: int, micro_batch: int, inputs: Tensors, received: Tensors) -> ForwardResult:
+        with self._failing("the forward pass"):
+            start = self._pass.begin(inputs, received) | self._buffers.current() | self._copied_parameters
+            seeds = self._seeds("train", step, micro_batch)
+            values, result = self._flights.forward(micro_batch, start, seeds)
+            self._buffers.change(values)
+        return result
 
     def backward(self, step: int, micro_batch: int, gradients: Tensors) -> BackwardResult:
         """Run one micro-batch backward, add up its parameters' gradients, and let go of it.
@@ -173,41 +142,24 @@ class StageExecutor:
         micro-batch is not next.
         """
         self._expect(step == self._step and micro_batch == self._backwards, f"backward of {micro_batch}")
-        self._expect(micro_batch in self._in_flight, f"backward of {micro_batch} before its forward")
-        with self._failing("the backward pass"):
-            flight = self._in_flight.pop(micro_batch)
-            if isinstance(flight, _Start):
-                flight, _ = self._record(flight.values, step, micro_batch)
-            incoming = len(flight.leaves)
-            wanted = [*flight.leaves.values(), *self._parameters.leaves()]
-            found = self._differentiate(flight, gradients, wanted)
-            self._parameters.accumulate(found[incoming:])
-        outgoing = {
-            value: gradient
-            for value, gradient in zip(flight.leaves, found[:incoming], strict=True)
-            if gradient is not None
-        }
+        self._expect(micro_batch in self._flights, f"backward of {micro_batch} before its forward")
+        found, of_parameters = self.redoing.do(lambda: self._backward(micro_batch, gradients))
+        self.redoing.do(lambda: self._accumulate(of_parameters))
+        self._flights.land(micro_batch)
+        outgoing = {value: gradient for value, gradient in found.items() if gradient is not None}
         self._backwards += 1
         broken = [value for value, gradient in outgoing.items() if not is_finite(gradient)]
         return BackwardResult(outgoing=outgoing, fault=self._pass.reader_of(broken[0]) if broken else "")
 
-    def _differentiate(
-        self, flight: _Recorded, gradients: Tensors, wanted: list[torch.Tensor]
-    ) -> list[torch.Tensor | None]:
-        """The gradients of ``wanted``; the loss starts with its share of the mean over the micro-batches."""
-        loss = flight.roots.get(ValueId(self.task.graph.loss)) if self.task.stage.loss else None
-        given = {value: tensor for value, tensor in gradients.items() if value in flight.roots}
-        self._expect(len(given) == len(gradients), f"gradients of {sorted(set(gradients) - set(given))}")
-        if loss is not None:
-            given[ValueId(self.task.graph.loss)] = torch.full_like(loss, 1 / self.task.micro_batches)
-        roots = {value: flight.roots[value] for value in given if flight.roots[value].requires_grad}
-        if not roots or not wanted:
-            return [None] * len(wanted)
-        return list(
-            torch.autograd.grad(
-                list(roots.values()), wanted, [given[value] for value in roots], allow_unused=True
-            )
-        )
+    def _backward(
+        self, micro_batch: int, gradients: Tensors
+    ) -> tuple[dict[ValueId, torch.Tensor | None], Found]:
+        with self._failing("the backward pass"):
+            return self._flights.backward(micro_batch, gradients, 1 / self.task.micro_batches)
+
+    def _accumulate(self, gradients: Found) -> None:
+        with self._failing("adding up the gradients"):
+            self._parameters.accumulate(gradients)
 
     # The step boundary.
 
@@ -226,11 +178,14 @@ class StageExecutor:
         Raises LocalError where one is missing, or a micro-batch is not done.
         """
         self._expect_complete()
-        with self._failing("adding up the gradients"):
-            squares = self._parameters.measure(shared)
+        squares = self.redoing.do(lambda: self._measure(shared))
         broken = [square.parameter for square in squares if not math.isfinite(square.total)]
         fault = f"the gradient of {shown(self.task.graph.values[broken[0]].name)}" if broken else ""
         return Measurement(squares=squares, fault=fault)
+
+    def _measure(self, shared: Mapping[tuple[ValueId, OperatorIndex], torch.Tensor]) -> tuple[Square, ...]:
+        with self._failing("measuring the gradients"):
+            return self._parameters.measure(shared)
 
     def apply(self, clip: float, learning_rate: float) -> None:
         """Apply the step: adopt changed buffers, scale the gradients by ``clip``, let the optimizer step."""
@@ -244,7 +199,7 @@ class StageExecutor:
         """Forget the step that was begun, if one was; it leaves no trace."""
         self._parameters.forget()
         self._buffers.forget()
-        self._in_flight.clear()
+        self._flights.forget()
         self._end_step()
 
     def shared_value(self, parameter: ValueId) -> torch.Tensor:
@@ -268,8 +223,13 @@ class StageExecutor:
         self._expect(self._step is None, "evaluation within a step")
         if self._evaluation is None:
             raise LocalError(f"stage {self.task.stage.index} has no evaluation graph")
-        with self._failing("the evaluation pass"):
-            return self._evaluation.run(inputs, received, self._seeds("evaluate", 0, micro_batch))
+        run, seeds = self._evaluation.run, self._seeds("evaluate", 0, micro_batch)
+
+        def evaluate() -> ForwardResult:
+            with self._failing("the evaluation pass"):
+                return run(inputs, received, seeds)
+
+        return self.redoing.do(evaluate)
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """The owned parameters and buffers by name, as they are until the next step is applied.

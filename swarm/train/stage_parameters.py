@@ -5,7 +5,7 @@ has its own gradient, added up over the micro-batches in index order. At the ste
 uses in operator order, wherever they were computed.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import nn
@@ -72,9 +72,13 @@ class Parameters:
         """What gradients are wanted for, in an order that :meth:`accumulate` knows."""
         return list(self._leaves.values())
 
-    def accumulate(self, gradients: Iterable[torch.Tensor | None]) -> None:
-        """Add one micro-batch's gradients of :meth:`leaves`; micro-batches come in index order."""
-        for use, gradient in zip(self._leaves, gradients, strict=True):
+    def accumulate(self, gradients: list[torch.Tensor | None]) -> None:
+        """Add one micro-batch's gradients of :meth:`leaves`; micro-batches come in index order.
+
+        Each is taken out of the list once it is added, so that after an error the rest can be added later.
+        """
+        for place, use in enumerate(self._leaves):
+            gradient = gradients[place]
             if gradient is None:
                 continue
             if use in self._sums:
@@ -84,6 +88,7 @@ class Parameters:
                 self._sums.add(use)
             else:
                 self._gradients[use] = gradient if _is_alone(gradient) else _copy(gradient)
+            gradients[place] = None
 
     def gradient_of_use(self, parameter: ValueId, operator: OperatorIndex) -> torch.Tensor:
         """The sum over the micro-batches of one use's gradient.

@@ -1,6 +1,7 @@
 """Whole swarms in one process: real nodes, real TLS, real capture; over memory and over loopback."""
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from swarm.compress.boundaries import Boundaries
 from swarm.errors import CaptureError, FailureError, MisuseError
 from swarm.ids import ValueId
 from swarm.protocol.pipeline_events import Backward
@@ -32,6 +34,7 @@ from swarm.train.job import TrainingJob
 from swarm.train.lockstep import Lockstep, LockstepJob, run_lockstep
 from swarm.train.optimizer import SGD, Constant
 from swarm.train.reference import held_out_loss
+from swarm.train.stage_pass import StagePass
 from swarm.train.transforms import Noise, Normalize, RandomCrop, RandomHorizontalFlip
 
 MakeJob = Callable[..., TrainingJob]
@@ -290,6 +293,57 @@ async def test_an_average_that_a_job_does_not_keep_is_not_exported(tmp_path: Pat
         with pytest.raises(MisuseError, match="keeps no average of its weights: leave out --ema, or give"):
             await run.author.export(run.job.id, tmp_path / "average", Selection(ema=True))
     assert not (tmp_path / "average").exists()
+
+
+def fill_up(monkeypatch: pytest.MonkeyPatch, *places: tuple[type, str, int]) -> None:
+    """Ask the allocator for more than a machine has, once for each, at so-manieth calls of methods."""
+    for kind, name, place in places:
+        calls, plain = itertools.count(1), getattr(kind, name)
+
+        def full(*args: Any, calls: Iterator[int] = calls, place: int = place, plain: Any = plain) -> Any:
+            if next(calls) == place:
+                torch.empty(2**50, dtype=torch.uint8)
+            return plain(*args)
+
+        monkeypatch.setattr(kind, name, full)
+
+
+async def test_peers_out_of_memory_do_it_again_offer_less_and_come_to_the_same_bits(
+    tmp_path: Path, make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = prepare_job(make_job())
+    fill_up(monkeypatch, (StagePass, "begin", 3), (Boundaries, "receive", 4))
+    async with Cluster(tmp_path / "swarm", networks=memory_networks()) as cluster:
+        run = await train(cluster, prepared, 2)
+        told = [e.sentence for peer in run.peers for e in peer.story.events() if e.kind == "trouble"]
+        assert sorted("forward pass" in text for text in told) == [False, True]
+        assert all("1125899906842624 bytes" in text for text in told)
+        assert all("it is done again, and this peer offers" in text for text in told)
+        assert (await verified(run, prepared, tmp_path / "weights.safetensors")).identical
+
+
+async def test_a_stage_that_has_no_memory_a_third_time_is_given_up_with_a_sentence_and_moves(
+    tmp_path: Path, make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = prepare_job(make_job())
+    fill_up(monkeypatch, *[(StagePass, "begin", 3)] * 3)
+    async with Cluster(tmp_path / "swarm", networks=memory_networks()) as cluster:
+        await cluster.add_bootstrap()
+        peer = await cluster.add_peer(memory=memory_of(prepared, 1))
+        author = await cluster.add_author()
+        job = await author.author.publish(prepared, patience=PATIENCE)
+
+        def told() -> list[str]:
+            return [event.sentence for event in peer.story.events() if event.kind == "trouble"]
+
+        await cluster.until(lambda: len(told()) == 3)
+        assert "the forward pass of stage 1 failed" in told()[2]
+        assert "give this peer less with --memory, or the job a smaller micro_batch_size" in told()[2]
+        await cluster.until(lambda: job.state == "waiting")
+        await cluster.add_peer(memory=memory_of(prepared, 1))
+        await finished(cluster, job)
+        assert job.plan is not None
+        assert {stage.holder for stage in job.plan.stages} != {peer.identity.peer}
 
 
 async def test_a_boundary_gradient_of_zeros_fails_both_contracts(

@@ -53,6 +53,9 @@ NEIGHBOUR_SECONDS: Final = 3.0
 MAX_STAGES_HERE: Final = 16
 """Stages of one job that a peer holds at most; they need not be adjacent, but each costs a boundary."""
 
+LOWERED: Final = 0.75
+"""What is left of a peer's offer each time that its device has no memory for a stage."""
+
 
 @dataclass(slots=True)
 class _Held:
@@ -105,6 +108,8 @@ class Holder(Service):
         self.idle_since = 0.0
         """Wall time at which the last stage was let go; 0 where there was none."""
         self._held: dict[Place, _Held] = {}
+        self._memory = config.memory
+        """Bytes that it offers; less than it was told to where the device turned out not to have them."""
         jobs.on_job.append(self._offer)
         jobs.on_change.append(self._changed)
         jobs.on_plan.append(self._planned)
@@ -208,13 +213,15 @@ class Holder(Service):
     def _offer(self, job: Job) -> None:
         if job.ended or not self.config.takes(job):
             return
-        offer = Offer(job=job.id, memory=self._free(), flops=self.flops, holding=False)
+        offer = Offer(job=job.id, memory=self._free(beside=job.id), flops=self.flops, holding=False)
         if self.lacks:
             offer = LimitedOffer(**msgspec.structs.asdict(offer), lacks=self.lacks)
         self._context.send(job.coordinator, offer)
 
-    def _free(self) -> int:
-        return max(self.config.memory - sum(held.memory for held in self._held.values()), 0)
+    def _free(self, *, beside: JobId | None = None) -> int:
+        """Bytes that are left, also of what the stages of the job ``beside`` have."""
+        taken = sum(held.memory for (job, _), held in self._held.items() if job != beside)
+        return max(self._memory - taken, 0)
 
     def _planned(self, job: Job, plan: Plan) -> None:
         self._drop(job.id)
@@ -254,6 +261,9 @@ class Holder(Service):
         """Load a stage, say so, do its work until the last step, and hand over what came of it."""
         with job_boundary(held.job.id, partial(self._fail, held, index)):
             loaded = await load_stage(held.job, held.plan, index, blocks=self._blocks, device=self._device)
+            short_of_memory = partial(self._short_of_memory, held, index)
+            tell = partial(asyncio.get_running_loop().call_soon_threadsafe, short_of_memory)
+            loaded.executor.redoing.on_redo = tell
             snapshots = Snapshots(held.job, held.plan, index, context=self._context, blocks=self._blocks)
             held.pipeline = StagePipeline(
                 loaded, context=self._context, device=self._device, snapshots=snapshots
@@ -263,6 +273,14 @@ class Holder(Service):
             await _started(held.pipeline, _start_seconds(held.job))
             await held.pipeline.run()
             await self._hand_over(held, held.pipeline)
+
+    def _short_of_memory(self, held: _Held, index: StageIndex, sentence: str) -> None:
+        """The device had no memory for a stage, whose work is done again: offer less from now on."""
+        self._memory = int(self._memory * LOWERED)
+        words = f"{sentence}; it is done again, and this peer offers {format_bytes(self._memory)} from now on"
+        self._context.story.tell("trouble", f"stage {index + 1} of job {short(held.job.id)}: {words}")
+        self._offer(held.job)
+        self._offer_others(held.job)
 
     def _ordered(self, sender: PeerId, order: PlanStart | SnapshotDue) -> list[StagePipeline]:
         """The stages that an order is for; raises RemoteProtocolError where it is not its coordinator's."""

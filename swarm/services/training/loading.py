@@ -8,7 +8,7 @@ import torch
 
 from swarm.data.sampler import held_out_batches
 from swarm.data.tensors import Array, get_tensor
-from swarm.errors import FailureError
+from swarm.errors import DeviceMemoryError, FailureError
 from swarm.graph.cut import shared_parameters
 from swarm.graph.dag import Graph
 from swarm.graph.evaluation import evaluation_stages
@@ -183,10 +183,8 @@ def _build(job: Job, parts: _Parts, arrays: Arrays, device: torch.device) -> Sta
     try:
         executor = StageExecutor(task, values, device)
         executor.resume(tensors)
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        raise FailureError(
-            f"out of memory on {device}: give this peer less with --memory ({error})"
-        ) from None
+    except DeviceMemoryError as error:
+        raise FailureError(f"{error}; give this peer less of {device} with --memory") from None
     return executor
 
 

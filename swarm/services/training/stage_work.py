@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar, cast
 
 import torch
@@ -22,6 +23,7 @@ from swarm.protocol.pipeline_events import AdoptShared, Backward, Forward, Measu
 from swarm.services.training.arrays import from_array, to_array
 from swarm.services.training.loading import LoadedStage
 from swarm.services.training.snapshots import State
+from swarm.train.failures import failed, is_out_of_memory
 from swarm.train.optimizer import learning_rate
 from swarm.train.stage import Measurement
 from swarm.train.tensors import check_against
@@ -115,8 +117,27 @@ class StageWork:
         found: dict[ValueId, torch.Tensor] = {}
         for value, payload in cast("Arrivals", payloads).items():
             with self.blaming(value, passage.phase, passage.direction):
-                found |= self._boundaries.receive({value: payload}, passage)
+                found |= self._roomy(partial(self._boundaries.receive, {value: payload}, passage))
         return found
+
+    def _sent(self, tensors: Mapping[ValueId, torch.Tensor], passage: Passage) -> dict[ValueId, TakenApart]:
+        codecs, found = self._codecs(passage), dict[ValueId, TakenApart]()
+        for value, tensor in tensors.items():
+            found |= self._roomy(partial(self._boundaries.send, {value: tensor}, passage, codecs))
+        return found
+
+    def _roomy(self, work: Callable[[], Result]) -> Result:
+        """Run ``work`` with boundary tensors, and again where the device had no memory for it."""
+
+        def attempt() -> Result:
+            try:
+                return work()
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                raise failed(f"coding tensors of stage {self._loaded.role.stage + 1}", error) from error
+
+        return self._executor.redoing.do(attempt)
 
     def forward(self, work: Forward, items: Mapping[int, Array]) -> Made:
         """One micro-batch forward."""
@@ -136,7 +157,7 @@ class StageWork:
             result = self._executor.evaluate(0 if first else work.micro_batch, inputs, received)
         else:
             result = self._executor.forward(work.step, work.micro_batch, inputs, received)
-        sent = self._boundaries.send(result.outgoing, passage, self._codecs(passage))
+        sent = self._sent(result.outgoing, passage)
         return Made(tensors=sent, loss=result.loss, metric=result.metric, fault=result.fault)
 
     def backward(self, work: Backward) -> Made:
@@ -147,7 +168,7 @@ class StageWork:
         passage = Passage(phase="train", step=work.step, micro_batch=work.micro_batch, direction="backward")
         gradients = self._received(work.gradients, passage)
         result = self._executor.backward(work.step, work.micro_batch, gradients)
-        sent = self._boundaries.send(result.outgoing, passage, self._codecs(passage))
+        sent = self._sent(result.outgoing, passage)
         return Made(tensors=sent, fault=result.fault)
 
     def measure(self, work: Measure) -> Measurement:
