@@ -227,6 +227,8 @@ class Coordinator(Service):
             self._context.story.tell("trouble", words)
             self._feed(running, LineLost())
 
+        if job.ended:
+            return
         with job_boundary(job.id, without):
             await self._blocks.fetch_state(job, "line", line.step, [one.tensor.blob for one in line.tensors])
             self._feed(running, LineKept(line=line))

@@ -83,16 +83,23 @@ class JobBlocks:
         store, owner = self.exchange.store, f"{job.id} {of} after {step}"
         store.pin(owner, (Digest(name) for blob in blobs for name in blob.blocks))
         owners = self._states.setdefault(job.id, {}).setdefault(of, [])
-        owners.append(owner)
+        owners[:] = [*(one for one in owners if one != owner), owner]
         for old in owners[:-KEPT_STATES]:
             store.unpin(old)
         del owners[:-KEPT_STATES]
 
     async def fetch_state(self, job: Job, of: str, step: int, blobs: Iterable[Blob]) -> None:
-        """As :meth:`pin_state`, and return once all of it is here; raises as :meth:`fetch` does."""
-        wanted = list(blobs)
-        self.pin_state(job, of, step, wanted)
-        await self.exchange.fetch_blobs(wanted, sources=self.sources(job))
+        """As :meth:`pin_state`, once all of it is here; what cannot be had in whole takes no state's place.
+
+        Raises as :meth:`fetch` does.
+        """
+        wanted, store, owner = list(blobs), self.exchange.store, f"{job.id} {of} after {step}, on its way"
+        store.pin(owner, (Digest(name) for blob in wanted for name in blob.blocks))
+        try:
+            await self.exchange.fetch_blobs(wanted, sources=self.sources(job))
+            self.pin_state(job, of, step, wanted)
+        finally:
+            store.unpin(owner)
 
     async def begun_at(self, job: Job, plan: Plan, line: Line) -> Plan:
         """``plan``, which begins at ``line``, with the blob that says where its state is."""
