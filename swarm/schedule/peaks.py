@@ -26,8 +26,8 @@ Integers = NDArray[np.int64]
 SQUARED: Final = 2**16
 """Elements of a gradient that are squared at a time, in float64 (``swarm.train.stage_parameters``)."""
 
-_SQUARE_BYTES: Final = 16
-"""For each of them: the number in float64, and its square."""
+_SQUARE_BYTES: Final = 8
+"""For each of them: the number in float64; their squares are summed without being kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

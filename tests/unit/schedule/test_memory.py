@@ -121,9 +121,9 @@ def test_a_stage_by_hand(sketch, adamw: Optimizer):
     table, weight, activation = 64 * 32 * 4, 32 * 32 * 4, 16 * 32 * 4
     # All in one: both tensors with optimizer state, one accumulator for the weight and two for the table.
     # The worst moment is the step boundary, once what was held is gone: the sum of the gradients of both uses
-    # of the table, and its squares in float64.
+    # of the table, and its numbers in float64.
     held = 16 * 8 + activation + activation  # tokens, and the inputs of both products
-    boundary = table + 64 * 32 * 16
+    boundary = table + 64 * 32 * 8
     assert model.stage_bytes(0, 4, 1) == 5 * table + 4 * weight + boundary
     assert model.stage_bytes(0, 4, 2) == 5 * table + 4 * weight + boundary + held
     # The second half holds the table to use it: its value and the gradient of its own use.
