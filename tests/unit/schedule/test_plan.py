@@ -83,8 +83,8 @@ def test_the_explanation_names_peers_operators_memory_compute_and_traffic(sketch
     work = workload(layers(sketch, 4), sgd)
     plan = make_plan(JOB, work, [offer("a", 10**6), offer("b", 10**6)])
     # A layer: 2 * 8 * 64 * 64 = 65,536 operations forward, twice that backward but for the first layer.
-    # Two layers have weights and gradients of 16 KiB each, and at the step boundary squares in float64 of one
-    # gradient, 64 KiB; a second micro-batch in flight holds 6 KiB at the first stage; 2 KiB travel.
+    # Two layers have weights and gradients of 16 KiB each, and in a backward new gradients of as much again.
+    # A micro-batch in flight holds 6 KiB, of which there are two at the first stage, and 2 KiB travel.
     assert plan.explanation == (
         "2 stages on 2 of 2 peers; a micro-batch takes 394 us at the slowest, stage 2",
         (
@@ -96,7 +96,7 @@ def test_the_explanation_names_peers_operators_memory_compute_and_traffic(sketch
             "55% of the compute; receives 2.0 KiB and sends 2.0 KiB per micro-batch"
         ),
     )
-    assert [stage.memory for stage in plan.stages] == [136 * 1024, 130 * 1024]
+    assert [stage.memory for stage in plan.stages] == [110 * 1024, 102 * 1024]
     assert plan.stages[1].seconds == pytest.approx((2 * 3 * 65_536 + 2 * 512) / 1e9)
 
 
