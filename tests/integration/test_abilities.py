@@ -5,27 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from swarm.schedule.capacity import memory_for_peers
-from swarm.schedule.workload import Workload
 from swarm.services.training import node as module
-from swarm.services.training.author import PreparedJob, prepare_job
+from swarm.services.training.author import prepare_job
 from swarm.testing.cluster import Cluster, memory_networks
+from swarm.testing.sizing import memory_of
 from swarm.train.job import TrainingJob
 
 LOSS = "aten.cross_entropy_loss.default"
 """What the last stage runs."""
-
-
-def memory_of(prepared: PreparedJob, peers: int) -> int:
-    return memory_for_peers(
-        Workload(
-            graph=prepared.captured.train,
-            evaluation=prepared.captured.evaluate,
-            optimizer=prepared.job.optimizer_spec(),
-            micro_batches=prepared.job.micro_batches,
-        ),
-        peers,
-    )
 
 
 async def test_a_peer_gets_no_stage_with_what_it_lacks_until_nobody_is_left(

@@ -9,12 +9,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from swarm.schedule.capacity import memory_for_peers
-from swarm.schedule.workload import Workload
 from swarm.services.status.source import Selection
-from swarm.services.training.author import PreparedJob, prepare_job
+from swarm.services.training.author import prepare_job
 from swarm.services.training.verify import Trained, verify
 from swarm.testing.cluster import Cluster, memory_networks
+from swarm.testing.sizing import memory_of
 from swarm.train.device import DeviceThread
 from swarm.train.job import TrainingJob, load_job
 
@@ -36,16 +35,6 @@ def job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> TrainingJob:
         micro_batches=2,
         steps=3,
     )
-
-
-def memory_of(prepared: PreparedJob, peers: int) -> int:
-    workload = Workload(
-        graph=prepared.captured.train,
-        evaluation=prepared.captured.evaluate,
-        optimizer=prepared.job.optimizer_spec(),
-        micro_batches=prepared.job.micro_batches,
-    )
-    return memory_for_peers(workload, peers)
 
 
 async def test_adapters_alone_are_trained_exported_and_loaded(job: TrainingJob, tmp_path: Path) -> None:

@@ -13,14 +13,12 @@ from swarm.compress.codec import Request
 from swarm.compress.ladder import Encoded, take_apart
 from swarm.compress.layout import DTYPES
 from swarm.ids import PeerId, short
-from swarm.schedule.capacity import memory_for_peers
-from swarm.schedule.workload import Workload
 from swarm.services.training.author import prepare_job
 from swarm.services.training.node import TrainingNode
 from swarm.services.training.pipeline import StagePipeline
 from swarm.testing.cluster import Cluster, memory_networks
+from swarm.testing.sizing import memory_of
 from swarm.train.job import TrainingJob
-from swarm.train.optimizer import to_manifest
 from swarm.wire.codecs import MILLION, CodecSpec
 from swarm.wire.coding import Section
 from swarm.wire.messages.pipeline import BoundaryTensor
@@ -92,12 +90,6 @@ async def test_who_sends_a_tensor_that_its_plan_does_not_say_is_named_and_the_jo
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     prepared = prepare_job(make_job(policy=policy, micro_batch_size=8))
-    workload = Workload(
-        graph=prepared.captured.train,
-        evaluation=prepared.captured.evaluate,
-        optimizer=to_manifest(prepared.job.optimizer),
-        micro_batches=prepared.job.micro_batches,
-    )
     liar, honest = 0 if direction == "forward" else 1, StagePipeline._send_encoded
 
     def lies(pipeline: StagePipeline, holder: PeerId, message: BoundaryTensor, encoded: Encoded) -> None:
@@ -107,7 +99,7 @@ async def test_who_sends_a_tensor_that_its_plan_does_not_say_is_named_and_the_jo
 
     async with Cluster(tmp_path, networks=memory_networks()) as cluster:
         await cluster.add_bootstrap()
-        peers = [await cluster.add_peer(memory=memory_for_peers(workload, 2)) for _ in range(2)]
+        peers = [await cluster.add_peer(memory=memory_of(prepared, 2)) for _ in range(2)]
         author = await cluster.add_author()
         with monkeypatch.context() as patch:
             patch.setattr(StagePipeline, "_send_encoded", lies)
@@ -120,7 +112,7 @@ async def test_who_sends_a_tensor_that_its_plan_does_not_say_is_named_and_the_jo
         blamed = "this peer broke the protocol" if job.coordinator == who else f"peer {short(who)}"
         assert blamed in told or f"peer {short(who)}" in told
         assert "fault in this program" not in told
-        peers.append(await cluster.add_peer(memory=memory_for_peers(workload, 2)))
+        peers.append(await cluster.add_peer(memory=memory_of(prepared, 2)))
         await cluster.until(lambda: job.ended)
         assert job.state == "done", job.sentence
         again = await author.author.publish(prepared, patience=60.0)

@@ -22,8 +22,6 @@ from swarm.net.link import Link
 from swarm.net.pool import Pool
 from swarm.protocol.pipeline_events import Forward
 from swarm.protocol.trust import MAX_OFFENCES, MAX_STRIKES
-from swarm.schedule.capacity import memory_for_peers
-from swarm.schedule.workload import Workload
 from swarm.services.job import Job
 from swarm.services.node import Node
 from swarm.services.training.author import prepare_job
@@ -32,6 +30,7 @@ from swarm.services.training.stage_work import Made, StageWork
 from swarm.testing.cluster import Cluster, memory_networks
 from swarm.testing.hellos import NO_CAPABILITIES
 from swarm.testing.pools import PATIENCE_SECONDS, Recorder
+from swarm.testing.sizing import memory_of
 from swarm.train.job import TrainingJob
 from swarm.wire.limits import MIB
 from swarm.wire.messages.base import Message
@@ -251,15 +250,9 @@ async def test_what_a_member_says_of_a_job_that_it_has_no_part_in_counts_nowhere
         return forward(work, asked, items)
 
     prepared = prepare_job(make_job())
-    workload = Workload(
-        graph=prepared.captured.train,
-        evaluation=prepared.captured.evaluate,
-        optimizer=prepared.job.optimizer_spec(),
-        micro_batches=prepared.job.micro_batches,
-    )
     async with cluster:
         await cluster.add_bootstrap()
-        peers = [await cluster.add_peer(memory=memory_for_peers(workload, 2)) for _ in range(2)]
+        peers = [await cluster.add_peer(memory=memory_of(prepared, 2)) for _ in range(2)]
         author = await cluster.add_author()
         nodes = [*peers, author]
         await cluster.until(lambda: len(author.links) == 3)

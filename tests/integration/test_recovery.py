@@ -7,29 +7,18 @@ import pytest
 import torch
 
 from swarm.protocol import lines
-from swarm.schedule.capacity import memory_for_peers
-from swarm.schedule.workload import Workload
 from swarm.services.job import Job
 from swarm.services.training.author import PreparedJob, prepare_job
 from swarm.services.training.node import TrainingNode
 from swarm.services.training.verify import Trained, verify
 from swarm.testing.cluster import Cluster, memory_networks
+from swarm.testing.sizing import memory_of
 from swarm.train.device import DeviceThread
 from swarm.train.job import TrainingJob
 from swarm.train.optimizer import SGD, AdamW, Cosine
 
 MakeJob = Callable[..., TrainingJob]
 STEPS = 60
-
-
-def memory_of(prepared: PreparedJob, peers: int) -> int:
-    workload = Workload(
-        graph=prepared.captured.train,
-        evaluation=prepared.captured.evaluate,
-        optimizer=prepared.job.optimizer_spec(),
-        micro_batches=prepared.job.micro_batches,
-    )
-    return memory_for_peers(workload, peers)
 
 
 async def begun(cluster: Cluster, prepared: PreparedJob, peers: int) -> tuple[Job, list[TrainingNode]]:

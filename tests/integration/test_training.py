@@ -16,9 +16,8 @@ from swarm.compress.boundaries import Boundaries
 from swarm.errors import CaptureError, FailureError, MisuseError
 from swarm.ids import ValueId
 from swarm.protocol.pipeline_events import Backward
-from swarm.schedule.capacity import even_memory, memory_for_peers
+from swarm.schedule.capacity import even_memory
 from swarm.schedule.table import stage_table
-from swarm.schedule.workload import Workload
 from swarm.services.job import Job
 from swarm.services.node import Node
 from swarm.services.node_status import describe_node
@@ -29,6 +28,7 @@ from swarm.services.training.node import TrainingNode
 from swarm.services.training.stage_work import Made, StageWork
 from swarm.services.training.verify import Trained, Verification, lockstep_job, verify
 from swarm.testing.cluster import Cluster, NetworksOf, loopback_networks, memory_networks
+from swarm.testing.sizing import memory_of, workload_of
 from swarm.train.device import DeviceThread
 from swarm.train.job import TrainingJob
 from swarm.train.lockstep import Lockstep, LockstepJob, run_lockstep
@@ -39,20 +39,6 @@ from swarm.train.transforms import Noise, Normalize, RandomCrop, RandomHorizonta
 
 MakeJob = Callable[..., TrainingJob]
 PATIENCE = 60.0
-
-
-def workload_of(prepared: PreparedJob) -> Workload:
-    return Workload(
-        graph=prepared.captured.train,
-        evaluation=prepared.captured.evaluate,
-        optimizer=prepared.job.optimizer_spec(),
-        micro_batches=prepared.job.micro_batches,
-    )
-
-
-def memory_of(prepared: PreparedJob, peers: int) -> int:
-    """What each of so many peers has to give, so that all of them are needed."""
-    return memory_for_peers(workload_of(prepared), peers)
 
 
 async def finished(cluster: Cluster, job: Job) -> None:
