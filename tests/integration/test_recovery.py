@@ -16,6 +16,7 @@ from swarm.testing.sizing import memory_of
 from swarm.train.device import DeviceThread
 from swarm.train.job import TrainingJob
 from swarm.train.optimizer import SGD, AdamW, Cosine
+from swarm.wire.records.plan import Plan
 
 MakeJob = Callable[..., TrainingJob]
 STEPS = 60
@@ -30,6 +31,19 @@ async def begun(cluster: Cluster, prepared: PreparedJob, peers: int) -> tuple[Jo
     job = await author.author.publish(prepared, patience=60.0)
     await cluster.until(lambda: job.step >= 2)
     return job, sorted(nodes, key=lambda node: node.identity.peer != job.coordinator)
+
+
+async def planned_to(cluster: Cluster, job: Job, holder: TrainingNode) -> Plan:
+    """The job's plan, once its author knows one that gives ``holder`` stages."""
+
+    def given() -> Plan | None:
+        plan, peer = job.plan, holder.identity.peer
+        return plan if plan and any(stage.holder == peer for stage in plan.stages) else None
+
+    await cluster.until(lambda: given() is not None)
+    plan = given()
+    assert plan is not None
+    return plan
 
 
 async def identical(
@@ -66,9 +80,7 @@ async def test_a_lost_stage_is_loaded_from_the_last_line_by_somebody_else(
         await cluster.end(leaver)
         await cluster.until(lambda: job.state == "waiting")
         newcomer = await cluster.add_peer(memory=memory_of(prepared, 3))
-        await cluster.until(lambda: bool(newcomer.held()))
-        assert job.plan is not None
-        assert job.plan.step > 0
+        assert (await planned_to(cluster, job, newcomer)).step > 0
         assert await identical(cluster, prepared, job, newcomer, tmp_path)
         assert len(job.losses) == STEPS
 
@@ -81,7 +93,5 @@ async def test_before_there_is_a_line_a_job_that_loses_a_holder_begins_again(
         job, [coordinator, leaver] = await begun(cluster, prepared, 2)
         await cluster.end(leaver)
         newcomer = await cluster.add_peer(memory=memory_of(prepared, 2))
-        await cluster.until(lambda: bool(newcomer.held()))
-        assert job.plan is not None
-        assert job.plan.step == 0
+        assert (await planned_to(cluster, job, newcomer)).step == 0
         assert await identical(cluster, prepared, job, coordinator, tmp_path)
