@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from swarm.data.ledger import Ledger
 from swarm.errors import FailureError, LocalError
+from swarm.identity.files import sync_folder
 from swarm.ids import DIGEST_LENGTH, Digest, digest
 from swarm.wire.limits import MAX_BLOCK_BYTES
 
@@ -115,6 +116,13 @@ class Blocks(ABC):
         with self._lock:
             self._ledger.unpin(owner)
 
+    @abstractmethod
+    def sync(self, names: Iterable[Digest]) -> None:
+        """Return once these blocks outlast a power cut, as far as the kind of store can.
+
+        Raises FailureError where that cannot be had.
+        """
+
     def digests(self) -> tuple[Digest, ...]:
         """The names of all blocks, the least recently used first."""
         with self._lock:
@@ -167,6 +175,9 @@ class MemoryBlockStore(Blocks):
         super().__init__(limit)
         self._blocks: dict[Digest, bytes] = {}
 
+    def sync(self, names: Iterable[Digest]) -> None:
+        """There is no disk."""
+
     def _keep(self, name: Digest, data: Buffer) -> None:
         with self._files:
             self._blocks[name] = bytes(data)
@@ -183,9 +194,9 @@ class BlockStore(Blocks):
     """Blocks as files below ``folder``, a folder for each two first characters of their names.
 
     A block is written to a file of another name, flushed to the disk and renamed, so what has a block's name
-    is whole even after a power cut. Order of use survives a restart as the files' times. The folder belongs
-    to one process (a node's home is locked); making a store reads the folder, and raises FailureError where
-    that cannot be done.
+    is whole even after a power cut, and after :meth:`sync` it is there. Order of use survives a restart as
+    the files' times. The folder belongs to one process (a node's home is locked); making a store reads the
+    folder, and raises FailureError where that cannot be done.
     """
 
     def __init__(self, folder: Path, limit: int) -> None:
@@ -204,6 +215,13 @@ class BlockStore(Blocks):
             elif _NAME.match(path.name) and path == self._path(Digest(path.name)):
                 facts = path.stat()
                 yield facts.st_mtime_ns, Digest(path.name), facts.st_size
+
+    def sync(self, names: Iterable[Digest]) -> None:
+        """What the blocks hold is on the disk since they were put; now what they are called is, too."""
+        for folder in {self._path(name).parent for name in names}:
+            sync_folder(folder)
+        sync_folder(self._folder)
+        sync_folder(self._folder.parent)
 
     def _path(self, name: Digest) -> Path:
         return self._folder / name[:_SHARD_LENGTH] / name

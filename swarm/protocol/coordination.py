@@ -12,7 +12,6 @@ This is the one coordinator behind the interface that the council fills later: e
 with a rising generation, incarnations that rise when a stage changes hands, and notices.
 """
 
-from dataclasses import dataclass
 from typing import Final, assert_never
 
 import msgspec
@@ -23,6 +22,7 @@ from swarm.protocol.coordination_events import (
     Action,
     Begin,
     Cancelled,
+    CoordinationStatistics,
     Event,
     Failed,
     IssuePlan,
@@ -62,21 +62,6 @@ from swarm.wire.records.plan import Plan
 ENDED: Final[frozenset[JobState]] = frozenset({"done", "failed", "cancelled"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoordinationStatistics:
-    """Where a job is."""
-
-    state: JobState
-    sentence: str
-    since: float
-    until: float
-    """The ``now`` at which waiting ends in failure; 0 where it does not."""
-    step: int
-    loss: float
-    held_out: float
-    generation: int
-
-
 class CoordinationMachine:
     """One job at its coordinator. ``handle`` is the only mutator; see the module for the states."""
 
@@ -90,7 +75,8 @@ class CoordinationMachine:
         self._since = 0.0
         self._patience = Patience(terms.patience)
         self._offers = Offers()
-        self._planning = False
+        self._planning = True
+        """Also before the job begins here: nothing is planned then."""
         self._stall = Stall(terms.bytes)
         self._expected: tuple[tuple[TensorBlob, ...], ...] = ()
         self._generation = Generation(0)
@@ -114,8 +100,7 @@ class CoordinationMachine:
     def _take(self, event: Event, now: float) -> list[Action]:  # noqa: C901, PLR0911, PLR0912 - a table
         match event:
             case Begin():
-                self._begin(now)
-                return self._enter("waiting", "waiting for peers that offer memory", now)
+                return self._begun(event, now)
             case OfferArrived():
                 return self._offered(event, now)
             case LinksReported():
@@ -155,6 +140,19 @@ class CoordinationMachine:
                 assert_never(event)
 
     # Waiting and planning.
+
+    def _begun(self, event: Begin, now: float) -> list[Action]:
+        self._planning = False
+        self._generation = event.generation
+        self._lines.line = event.line
+        self._progress.restore(event.records)
+        self._begin(now)
+        whom = "waiting for peers that offer memory"
+        if event.generation == 0:
+            return self._enter("waiting", whom, now)
+        self._incarnations.renew()
+        again = f"{whom}: its coordinator is back, and the job goes on from step {event.line.step}"
+        return self._enter("waiting", again, now)
 
     def _offered(self, event: OfferArrived, now: float) -> list[Action]:
         if self._offers.take(event.resources) and self._state == "waiting":

@@ -1,14 +1,18 @@
-"""The words of the coordination machine (``swarm.protocol.coordination``): its terms, events and actions."""
+"""The words of the coordination machine (``swarm.protocol.coordination``): terms, events, actions."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from swarm.ids import Generation, JobId, PeerId, Step
-from swarm.protocol.lines import Line
+from swarm.protocol.lines import BEGINNING, Line
 from swarm.protocol.passes import Passes
 from swarm.wire.messages.jobs import JobProgress, JobState
 from swarm.wire.records.blobs import TensorBlob
 from swarm.wire.records.plan import Plan
 from swarm.wire.records.state import StateTensor
+
+NO_PLAN: Final = Generation(0)
+"""Plans are numbered from 1 on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +52,34 @@ class Resources:
     lacks: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinationStatistics:
+    """Where a job is."""
+
+    state: JobState
+    sentence: str
+    since: float
+    until: float
+    """The ``now`` at which waiting ends in failure; 0 where it does not."""
+    step: int
+    loss: float
+    held_out: float
+    generation: int
+
+
 # Events.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begin:
-    """The job starts here; nothing is known of the peers yet."""
+    """The job starts here, or goes on from what was kept of it; nothing is known of the peers yet.
+
+    ``generation`` is of the last plan that may have been issued, ``records`` have been told already.
+    """
+
+    line: Line = BEGINNING
+    generation: Generation = NO_PLAN
+    records: tuple[JobProgress, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,11 +39,14 @@ class Line:
     tensors: tuple[StateTensor, ...] = ()
 
 
+BEGINNING: Final = Line(step=Step(0))
+
+
 class Lines:
     """The lines of one job. ``line`` is the last one that was kept."""
 
     def __init__(self) -> None:
-        self.line = Line(step=Step(0))
+        self.line = BEGINNING
         self._due = math.inf
         self._ordered: Step | None = None
         """The boundary whose copies are awaited, or being kept."""

@@ -1,6 +1,7 @@
 """How far a job is by its records: part of the coordination machine."""
 
 import math
+from collections.abc import Iterable
 from typing import Final
 
 from swarm.errors import RemoteProtocolError
@@ -41,6 +42,11 @@ class Progress:
     def is_over(self) -> bool:
         """Whether the last pass is settled."""
         return self._done >= self._passes.count
+
+    def restore(self, records: Iterable[JobProgress]) -> None:
+        """Those that were taken in an earlier run of the coordinator; raises as :meth:`take` does."""
+        for record in records:
+            self.take(record)
 
     def begin(self, first_step: int) -> None:
         """A plan begins."""

@@ -1,4 +1,4 @@
-"""Carries the jobs that have ended over restarts: takes them up at the start, keeps each when it ends."""
+"""Carries jobs over restarts: takes them up at the start, keeps each when it begins, changes and ends."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,12 +14,13 @@ from swarm.services.job_files import as_kept, forget_job, keep_job, kept_jobs, r
 from swarm.services.jobs import Jobs
 from swarm.services.signed import RevokedSignerError
 from swarm.services.soft_state import SoftState
+from swarm.wire.messages.jobs import JobState
 
 _log = get_log(__name__)
 
 
 class Archive:
-    """The ended jobs of one node, in its folder."""
+    """The jobs of one node, in its folder."""
 
     def __init__(
         self, folder: Path, *, jobs: Jobs, blocks: JobBlocks, state: SoftState, tasks: asyncio.TaskGroup
@@ -29,8 +30,9 @@ class Archive:
         self._state = state
         self._order = asyncio.Lock()
         self._closed = False
-        self._willed: set[JobId] = set()
-        """Jobs whose coordinator, this peer, has written down how they end if it stops."""
+        self._jobs = jobs
+        self._written: dict[JobId, JobState] = {}
+        """In which states jobs that have not ended were kept last."""
         for kept in kept_jobs(folder):
             try:
                 job = jobs.recall(kept.envelope)
@@ -41,20 +43,29 @@ class Archive:
             else:
                 restore(job, kept)
                 blocks.pin_weights(job, [tensor.blob for tensor in job.weights])
+        jobs.on_job.append(self._changed)
         jobs.on_change.append(self._changed)
         jobs.on_forget.append(self._forgotten)
+
+    def resume(self) -> None:
+        """Go on with the jobs that had not ended; the node's tasks have begun."""
+        for job in self._jobs.all():
+            if not job.ended:
+                self._jobs.resume(job)
+        self._jobs.drop_revoked()
 
     def close(self) -> None:
         """Keep nothing more: the node's tasks are about to end."""
         self._closed = True
 
     def _changed(self, job: Job) -> None:
-        if self._closed or not (job.ended or (job.will and job.id not in self._willed)):
+        if not job.ended and self._written.get(job.id) == job.state:
             return
-        self._willed.add(job.id)
+        self._written[job.id] = job.state
         self._start(f"job {short(job.id)} is", partial(keep_job, self._folder, as_kept(job)))
 
     def _forgotten(self, job: Job) -> None:
+        self._written.pop(job.id, None)
         self._start(f"that job {short(job.id)} is forgotten is", partial(forget_job, self._folder, job.id))
 
     def _start(self, what: str, write: Callable[[], None]) -> None:

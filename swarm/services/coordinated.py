@@ -64,6 +64,8 @@ class Coordinated:
         self.catching_up: set[PeerId] = set()
         """Followers that have not been sent yet all that there was before."""
         self.graphs: asyncio.Future[tuple[Graph, Graph]] = asyncio.get_running_loop().create_future()
+        self.begun = asyncio.Event()
+        """What an earlier run has kept, if anything, is in place."""
         self.told_at = 0.0
         self.issued: PlanIssue | None = None
 

@@ -40,6 +40,7 @@ from swarm.services.coordinated import Coordinated, complete_weights, event_of, 
 from swarm.services.job import EndState, Job, end_state
 from swarm.services.job_blocks import JobBlocks
 from swarm.services.jobs import Jobs
+from swarm.services.lines import LineBook
 from swarm.wire.limits import MAX_SENTENCE_LENGTH
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.coordination import (
@@ -71,10 +72,13 @@ class Coordinator(Service):
     others say to such a node as the coordinator of a job that names it has no effect.
     """
 
-    def __init__(self, context: Context, jobs: Jobs, blocks: JobBlocks, *, coordinates: bool) -> None:
+    def __init__(
+        self, context: Context, jobs: Jobs, blocks: JobBlocks, lines: LineBook, *, coordinates: bool
+    ) -> None:
         self._context = context
         self._jobs = jobs
         self._blocks = blocks
+        self._lines = lines
         self._coordinates = coordinates
         self._running: dict[JobId, Coordinated] = {}
         jobs.on_job.append(self._on_job)
@@ -116,7 +120,24 @@ class Coordinator(Service):
         running = self._running[job.id] = Coordinated(job)
         self._context.tasks.create_task(self._watch(running), name=f"coordinate {short(job.id)}")
         self._context.tasks.create_task(self._replicate(running), name=f"replicate {short(job.id)}")
-        self._feed(running, Begin())
+        if self._lines.has(job):
+            self._context.tasks.create_task(self._resume(running), name=f"resume {short(job.id)}")
+        else:
+            running.begun.set()
+            self._feed(running, Begin())
+
+    async def _resume(self, running: Coordinated) -> None:
+        """Go on from what an earlier run of this node has kept of a job."""
+        job = running.job
+        try:
+            with self._boundary(running):
+                begin = await self._lines.resume(job, running.machine.terms)
+                running.heard += begin.records
+                job.catch_up(begin.records, self._context.clock.elapsed())
+                job.kept = begin.line.step
+                self._feed(running, begin)
+        finally:
+            running.begun.set()
 
     def _on_cancel(self, job: Job) -> None:
         running = self._running.get(job.id)
@@ -180,15 +201,8 @@ class Coordinator(Service):
             case MakePlan():
                 self._context.tasks.create_task(self._plan(running, action), name="plan")
             case IssuePlan(plan=plan):
-                envelope = seal(self._context.identity, PLAN, msgspec.msgpack.encode(plan))
-                self._context.story.tell("plan", "; ".join(plan.explanation[:1]))
-                running.issued = PlanIssue(plan=envelope)
-                self._broadcast(running.issued)
+                self._context.tasks.create_task(self._issue(running, plan), name="issue a plan")
             case StartPlan(plan=plan):
-                me = short(self._context.identity.peer)
-                running.job.will = self._outcome(
-                    running, will=f"its coordinator, peer {me}, stopped meanwhile"
-                )
                 self._order(plan, PlanStart(job=plan.job, generation=plan.generation))
             case OrderSnapshot(plan=plan, step=step):
                 self._order(plan, SnapshotDue(job=plan.job, generation=plan.generation, step=step))
@@ -218,6 +232,14 @@ class Coordinator(Service):
             else:
                 self._feed(running, made)
 
+    async def _issue(self, running: Coordinated, plan: Plan) -> None:
+        with self._boundary(running):
+            await self._lines.keep_generation(running.job, plan.generation)
+            envelope = seal(self._context.identity, PLAN, msgspec.msgpack.encode(plan))
+            self._context.story.tell("plan", "; ".join(plan.explanation[:1]))
+            running.issued = PlanIssue(plan=envelope)
+            self._broadcast(running.issued)
+
     async def _keep_line(self, running: Coordinated, line: Line) -> None:
         """Copy a line's blocks here. Where that does not work, the one before stays."""
         job = running.job
@@ -231,6 +253,7 @@ class Coordinator(Service):
             return
         with job_boundary(job.id, without):
             await self._blocks.fetch_state(job, "line", line.step, [one.tensor.blob for one in line.tensors])
+            await self._lines.keep(job, line, tuple(running.heard))
             self._feed(running, LineKept(line=line))
             job.kept = line.step
             self._jobs.changed(job)
@@ -275,6 +298,7 @@ class Coordinator(Service):
 
     async def _catch_up(self, running: Coordinated, peer: PeerId, since: int) -> None:
         """Send what was heard, no faster than it is taken; whoever has all of it follows from then on."""
+        await running.begun.wait()
         with suppress(LinkLostError):
             while peer in running.catching_up and since < len(running.heard):
                 link = self._context.links.get(peer)
@@ -303,13 +327,13 @@ class Coordinator(Service):
         self._broadcast(notice_of(job))
         self._jobs.changed(job)
 
-    def _outcome(self, running: Coordinated, *, will: str = "") -> bytes:
-        """How the job ended, signed; with ``will``, how it ends if this program stops before it says more."""
+    def _outcome(self, running: Coordinated) -> bytes:
+        """How the job ended, signed."""
         found = running.machine.statistics()
-        state = "failed" if will else end_state(found.state)
+        state = end_state(found.state)
         if state is None:
             raise LocalError(f"job {short(running.job.id)} has not ended")
-        return self._seal(running, state=state, sentence=will or found.sentence)
+        return self._seal(running, state=state, sentence=found.sentence)
 
     def _seal(self, running: Coordinated, *, state: EndState, sentence: str) -> bytes:
         """A signed outcome. Raises FailureError where its list of weights is longer than any peer takes."""

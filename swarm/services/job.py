@@ -1,6 +1,7 @@
 """What a node knows of one job."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -65,8 +66,6 @@ class Job:
     """The signed wish to end it, where somebody had one."""
     outcome: bytes = b""
     """How it ended, signed by its coordinator."""
-    will: bytes = b""
-    """At the coordinator, once training has begun: the outcome that counts if this program stops first."""
 
     @property
     def coordinator(self) -> PeerId:
@@ -125,6 +124,12 @@ class Job:
         self.first = self.first or (now, len(self.losses))
         self.moments.append(now)
         del self.moments[:-_SPEED_WINDOW]
+
+    def catch_up(self, records: Sequence[JobProgress], now: float) -> None:
+        """Take in what was agreed about steps before this program began."""
+        self.step = max(self.step, sum(record.outcome == "applied" for record in records))
+        for record in records:
+            self.advance(record, now)
 
     def _tuned(self, progress: JobTuning) -> None:
         """Note a change of codecs, each once, where the job has any."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -105,21 +106,31 @@ class JobBlocks:
         """``plan``, which begins at ``line``, with the blob that says where its state is."""
         if not line.tensors:
             return plan
-        store = self.exchange.store
+        blob = await self.put_state(line)
+        self.exchange.store.pin(job.id, map(Digest, blob.blocks))
+        return replace(plan, step=line.step, state=blob)
+
+    async def put_state(self, line: Line) -> Blob:
+        """Keep the list of what the job was at ``line``."""
         state = JobSnapshot(format=1, step=line.step, tensors=line.tensors)
         written = msgspec.msgpack.encode(state)
-        blob = await asyncio.get_running_loop().run_in_executor(None, put_blob, store, written)
-        store.pin(job.id, map(Digest, blob.blocks))
-        return replace(plan, step=line.step, state=blob)
+        put = partial(put_blob, self.exchange.store, written)
+        return await asyncio.get_running_loop().run_in_executor(None, put)
 
     async def state(self, job: Job, plan: Plan) -> frozenset[StateTensor]:
         """What the job was where ``plan`` begins; nothing where that is what its manifest says.
 
+        Raises as :meth:`snapshot` does.
+        """
+        if plan.state is None:
+            return frozenset()
+        return frozenset((await self.snapshot(job, plan.state, plan.step)).tensors)
+
+    async def snapshot(self, job: Job, blob: Blob, step: int) -> JobSnapshot:
+        """The list of what the job was after ``step`` steps.
+
         Raises FailureError where nobody has it, RemoteProtocolError where it is not this job's state.
         """
-        blob = plan.state
-        if blob is None:
-            return frozenset()
         if blob.size > MAX_STATE_BYTES:
             raise RemoteProtocolError(f"a list of state of {blob.size} bytes is over the limit")
         await self.fetch(job, [blob])
@@ -131,8 +142,8 @@ class JobBlocks:
             found = msgspec.msgpack.decode(written, type=JobSnapshot)
         except msgspec.DecodeError as error:
             raise RemoteProtocolError(f"the plan's state is none: {error}") from None
-        check_state(found, plan.step, job.manifest)
-        return frozenset(found.tensors)
+        check_state(found, step, job.manifest)
+        return found
 
     def may_export(self, job: Job) -> bool:
         """Whether this peer may have the trained weights."""

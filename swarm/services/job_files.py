@@ -1,4 +1,4 @@
-"""Jobs that have ended, kept on disk: what they were, how they ended, and where their trained weights are."""
+"""Jobs, kept on disk: what they are, how they ended, and where their trained weights are."""
 
 import math
 from pathlib import Path
@@ -12,8 +12,9 @@ from swarm.identity.files import make_private_folder, read_state, write_private
 from swarm.ids import JobId, job_id
 from swarm.log import get_log
 from swarm.protocol.settlement import Validation
-from swarm.services.job import EndState, Job, end_state
-from swarm.wire.messages.jobs import Envelope
+from swarm.services.job import Job, end_state
+from swarm.services.line_files import forget_records
+from swarm.wire.messages.jobs import Envelope, JobState
 from swarm.wire.records.blobs import TensorBlob
 from swarm.wire.records.plan import Plan
 
@@ -24,11 +25,11 @@ _log = get_log(__name__)
 
 
 class KeptJob(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
-    """One ended job on disk."""
+    """One job on disk; of one that has not ended, what its coordinator does not tell again."""
 
     format: Literal[1]
     envelope: Envelope
-    state: EndState
+    state: JobState
     sentence: str
     since: float
     step: int
@@ -43,36 +44,37 @@ class KeptJob(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, 
 
 
 def as_kept(job: Job) -> KeptJob:
-    """What is kept of a job that has ended, or of one whose end is certain if this program stops now."""
-    state, sentence, outcome = end_state(job.state), job.sentence, job.outcome
-    if state is None:
-        state, sentence, outcome = "failed", "its coordinator stopped meanwhile", job.will
+    """What is kept of a job."""
     return KeptJob(
         format=1,
         envelope=job.envelope,
-        state=state,
-        sentence=sentence,
+        state=job.state,
+        sentence=job.sentence,
         since=job.since,
         step=job.step,
-        losses=tuple(job.losses),
+        losses=tuple(job.losses) if job.ended else (),
         held_out=job.held_out,
         weights=job.weights,
         plan=job.plan,
         cancellation=job.cancellation,
-        outcome=outcome,
-        validations=tuple(job.validations),
+        outcome=job.outcome,
+        validations=tuple(job.validations) if job.ended else (),
     )
 
 
 def keep_job(folder: Path, kept: KeptJob) -> None:
     """Write a job below ``folder``; raises FailureError with the cause."""
     make_private_folder(folder / JOBS_FOLDER)
-    write_private(_path(folder, job_id(kept.envelope)), msgspec.msgpack.encode(kept))
+    job = job_id(kept.envelope)
+    write_private(_path(folder, job), msgspec.msgpack.encode(kept))
+    if end_state(kept.state) is not None:
+        forget_records(folder, job)
 
 
 def forget_job(folder: Path, job: JobId) -> None:
     """Remove what was kept of a job."""
     _path(folder, job).unlink(missing_ok=True)
+    forget_records(folder, job)
 
 
 def kept_jobs(folder: Path) -> list[KeptJob]:

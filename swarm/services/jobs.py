@@ -3,7 +3,6 @@
 Other services listen: the coordinator takes the jobs that name this peer, the holder offers itself to them.
 """
 
-import asyncio
 import math
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -18,6 +17,7 @@ from swarm.identity.envelope import CANCELLATION, MANIFEST, OUTCOME, PLAN, seal
 from swarm.identity.rights import Right
 from swarm.ids import JobId, PeerId, job_id, short
 from swarm.log import get_log
+from swarm.services.absence import Absence
 from swarm.services.boundary import job_boundary
 from swarm.services.context import Context, Service
 from swarm.services.job import Job
@@ -54,9 +54,6 @@ ANNOUNCED_AT_ONCE: Final = 4
 NEWS_SECONDS: Final = 600.0
 """A job that was published longer ago is no news to a node that hears of it only now."""
 
-COORDINATOR_SECONDS: Final = 10.0
-"""How long a job's coordinator may be out of reach before those who follow the job give it up."""
-
 _log = get_log(__name__)
 
 
@@ -66,6 +63,7 @@ class Jobs(Service):
     def __init__(self, context: Context) -> None:
         self._context = context
         self._jobs: dict[JobId, Job] = {}
+        self._absence = Absence(context, self.change)
         self.on_job: list[Callable[[Job], None]] = []
         self.on_change: list[Callable[[Job], None]] = []
         self.on_plan: list[Callable[[Job, Plan], None]] = []
@@ -145,16 +143,10 @@ class Jobs(Service):
                     await sending.wait()
 
     def on_down(self, peer: PeerId, reason: str) -> None:
-        """A link ended: jobs whose coordinator was behind it have a while to hear of it again."""
+        """A link ended: jobs whose coordinator was behind it wait for that."""
         for job in self.all():
             if job.coordinator == peer and not job.ended:
-                lost = f"at step {job.step} its coordinator, peer {short(peer)}, {reason}"
-                self._context.tasks.create_task(self._miss(job, lost), name="miss a coordinator")
-
-    async def _miss(self, job: Job, lost: str) -> None:
-        await asyncio.sleep(COORDINATOR_SECONDS)
-        if not job.ended and job.coordinator not in self._context.links:
-            self.change(job, state="failed", sentence=lost)
+                self._absence.begin(job, reason)
 
     def handle(self, sender: PeerId, message: Message, payload: memoryview) -> bool:
         """Take a message of this flow; False for any other, and for what is signed for a job nobody knows."""
@@ -204,6 +196,17 @@ class Jobs(Service):
         self._jobs[job.id] = job
         return job
 
+    def resume(self, job: Job) -> None:
+        """Go on with a job of an earlier run that had not ended; called before links come up."""
+        self._begin(job)
+        if job.coordinator != self._context.identity.peer:
+            self._absence.begin(job, "is not linked yet")
+
+    def _begin(self, job: Job) -> None:
+        with job_boundary(job.id, partial(self._context.end_job, job.id)):
+            for listener in self.on_job:
+                listener(job)
+
     def _announced(self, message: JobAnnounce, sender: PeerId) -> bool:
         """A job that there is no room for is no fault of who tells of it: other nodes know other jobs."""
         try:
@@ -230,9 +233,7 @@ class Jobs(Service):
         for peer in self._context.peers():
             if peer != from_peer:
                 self._context.send(peer, JobAnnounce(manifest=envelope))
-        with job_boundary(job.id, partial(self._context.end_job, job.id)):
-            for listener in self.on_job:
-                listener(job)
+        self._begin(job)
         if not job.ended and job.coordinator != self._context.identity.peer:
             self.follow(job)
         return job
@@ -267,6 +268,7 @@ class Jobs(Service):
         member, _ = read_signed(envelope, CANCELLATION, Cancellation, self._context)
         if member.peer != job.author and Right.ORGANISE not in member.rights:
             raise RemoteProtocolError(f"peer {short(member.peer)} cancelled a job that is not its own")
+        self._absence.end(job)
         job.cancellation = envelope
         for peer in self._context.peers():
             if peer != sender:
@@ -309,6 +311,7 @@ class Jobs(Service):
             raise RemoteProtocolError(f"the outcome of job {short(job.id)} is not signed by its coordinator")
         if outcome.state == "done":
             check_weights(outcome.weights, job.manifest)
+        self._absence.end(job)
         job.outcome, job.heard = envelope, True
         job.state, job.sentence, job.since, job.until = outcome.state, outcome.sentence, outcome.wall, 0.0
         job.step, job.weights = outcome.step, outcome.weights
@@ -349,6 +352,7 @@ class Jobs(Service):
             raise RemoteProtocolError(f"a notice of job {short(job.id)} did not come from its coordinator")
         if job.cancellation or job.outcome:
             return
+        self._absence.end(job)
         job.state, job.sentence = notice.state, notice.sentence
         job.since, job.until = notice.since, notice.until
         job.replicas, job.heard = notice.replicas, True

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from swarm.clock import Clock
-from swarm.data.blocks import Blocks, BlockStore
+from swarm.data.blocks import BlockStore
 from swarm.errors import LocalError, RemoteProtocolError
 from swarm.identity.chain import Member
 from swarm.identity.membership import Identity
@@ -37,6 +37,7 @@ from swarm.services.entrance import Entrance, EntranceConfig
 from swarm.services.gossip import Gossip
 from swarm.services.job_blocks import JobBlocks
 from swarm.services.jobs import Jobs
+from swarm.services.lines import LineBook
 from swarm.services.members import Members, Met, load_members, save_members
 from swarm.services.neighbours import Neighbours
 from swarm.services.networks import Networks
@@ -144,11 +145,11 @@ class Node(Handlers):
         )
         self.jobs = Jobs(self)
         withholding = Withholding(self.jobs.all)
-        self.exchange = BlockExchange(
-            self._store(), clock=clock, tasks=self.tasks, may_have=withholding.may_have
-        )
+        store = BlockStore(config.folder / BLOCKS_FOLDER, config.disk)
+        self.exchange = BlockExchange(store, clock=clock, tasks=self.tasks, may_have=withholding.may_have)
         self.blocks = JobBlocks(self, self.exchange, withholding)
-        coordinator = Coordinator(self, self.jobs, self.blocks, coordinates=config.role == "peer")
+        lines = LineBook(config.folder, self, self.blocks)
+        coordinator = Coordinator(self, self.jobs, self.blocks, lines, coordinates=config.role == "peer")
         made = extra(Services(context=self, jobs=self.jobs, blocks=self.blocks))
         self._archive = Archive(
             config.folder, jobs=self.jobs, blocks=self.blocks, state=self._state, tasks=self.tasks
@@ -172,9 +173,6 @@ class Node(Handlers):
         self.entrance.wants = Neighbours(self, self.gossip, self.jobs).wants
         self._services: tuple[Service, ...] = (self.revoked, room, self.gossip, self.jobs, coordinator, *made)
 
-    def _store(self) -> Blocks:
-        return BlockStore(self.config.folder / BLOCKS_FOLDER, self.config.disk)
-
     # Life.
 
     async def __aenter__(self) -> Self:
@@ -182,6 +180,7 @@ class Node(Handlers):
         try:
             await self.tasks.__aenter__()
             self.tasks.create_task(self._deliver_local(), name="local messages")
+            self._archive.resume()
             renewal = keep_renewed(self.pool, self.config.folder, clock=self.clock)
             self.tasks.create_task(renewal, name="renewal")
             self.tasks.create_task(self.members.keep(self._keep_members), name="keep members")

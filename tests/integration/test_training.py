@@ -431,20 +431,6 @@ async def test_when_a_holder_leaves_everybody_says_who(tmp_path: Path, make_job:
         await cluster.until(lambda: not any(node.held() for node in others))
 
 
-async def test_when_the_coordinator_leaves_the_job_ends_and_says_so(
-    tmp_path: Path, make_job: MakeJob
-) -> None:
-    prepared = prepare_job(make_job(steps=100_000))
-    async with Cluster(tmp_path, networks=memory_networks()) as cluster:
-        run = await running(cluster, prepared, 2)
-        coordinator = next(node for node in run.peers if node.identity.peer == run.job.coordinator)
-        await cluster.end(coordinator)
-        await cluster.until(lambda: run.job.ended)
-        assert "its coordinator" in run.job.sentence
-        rest = next(node for node in run.peers if node is not coordinator)
-        await cluster.until(lambda: not rest.held())
-
-
 async def test_an_author_may_leave_once_blocks_are_replicated(tmp_path: Path, make_job: MakeJob) -> None:
     prepared = prepare_job(make_job(steps=200))
     async with Cluster(tmp_path, networks=memory_networks()) as cluster:
@@ -576,22 +562,6 @@ async def test_anybody_who_was_there_can_say_how_a_job_ended_and_give_its_weight
         reader = await cluster.add_author()
         found = await reader.export(run.job.id[:8], tmp_path / "weights.safetensors")
         assert found.tensors == len(prepared.captured.state_dict)
-
-
-async def test_a_coordinator_that_comes_back_does_not_begin_its_job_anew(
-    tmp_path: Path, make_job: MakeJob
-) -> None:
-    prepared = prepare_job(make_job(steps=100_000))
-    async with Cluster(tmp_path, networks=memory_networks()) as cluster:
-        run = await running(cluster, prepared, 2)
-        coordinator = next(node for node in run.peers if node.identity.peer == run.job.coordinator)
-        await cluster.end(coordinator)
-        again = await cluster.start_again(coordinator)
-        await cluster.until(lambda: bool(run.job.outcome))
-        assert run.job.state == "failed"
-        assert "stopped meanwhile" in run.job.sentence
-        assert again.jobs.find(run.job.id).ended
-        assert not again.held()
 
 
 async def test_the_status_says_what_codecs_save_and_lose(tmp_path: Path, make_job: MakeJob) -> None:

@@ -82,10 +82,10 @@ def offered(peer: PeerId, memory: int = 2000) -> say.OfferArrived:
 class Driver:
     """Feeds a machine and keeps its invariants checked."""
 
-    def __init__(self, **changes: Any) -> None:
+    def __init__(self, begin: say.Begin | None = None, **changes: Any) -> None:
         self.machine = CoordinationMachine(terms(**changes))
         self.now = 100.0
-        self.feed(say.Begin())
+        self.feed(begin or say.Begin())
 
     def feed(self, event: say.Event) -> list[say.Action]:
         actions = self.machine.handle(event, now=self.now)
@@ -322,6 +322,42 @@ def test_what_goes_wrong_twice_at_one_step_ends_the_job_with_its_cause() -> None
         driver.feed(lost)
         assert driver.state == state
     assert driver.sentence == "stage 1 of 2 on peer bbbbbbbb ended at step 0: no memory"
+
+
+def test_a_job_that_is_taken_up_again_goes_on_from_its_line_under_numbers_that_no_plan_has_had() -> None:
+    line = Line(step=Step(2), tensors=(StateTensor("value", tensor("w0")),))
+    told = tuple(progress(step) for step in range(4))
+    driver = Driver(say.Begin(line=line, generation=Generation(6), records=told), steps=9, patience=60.0)
+    assert driver.sentence.endswith("its coordinator is back, and the job goes on from step 2")
+    assert driver.machine.statistics().step == 4
+    assert driver.machine.statistics().until == driver.now + 7 * 86400
+    driver.feed(offered(PEERS[0]))
+    [make] = driver.later(SETTLE_SECONDS)
+    assert isinstance(make, say.MakePlan)
+    assert (make.line, make.generation) == (line, 7)
+    answer = made(PEERS[0])
+    plan = msgspec.structs.replace(answer.plan, step=2)
+    issue = driver.feed(say.PlanMade(plan=plan, results=answer.results))[0]
+    assert isinstance(issue, say.IssuePlan)
+    assert (issue.plan.generation, issue.plan.stages[0].incarnation) == (7, 7)
+    driver.load(PEERS[0], 7, 0)
+    records = [progress(step, incarnation=7) for step in (2, 3, 4)]
+    heard = [driver.feed(say.ProgressHeard(peer=PEERS[0], progress=record)) for record in records]
+    assert heard == [[], [], [say.Record(progress=records[-1])]]
+
+
+def test_offers_that_come_before_the_job_begins_are_planned_with_when_it_does() -> None:
+    machine = CoordinationMachine(terms())
+    machine.handle(offered(PEERS[0]), now=0.0)
+    assert machine.handle(say.Tick(), now=SETTLE_SECONDS) == []
+    machine.handle(say.Begin(), now=SETTLE_SECONDS)
+    [make] = machine.handle(say.Tick(), now=SETTLE_SECONDS)
+    assert isinstance(make, say.MakePlan)
+
+
+def test_records_that_were_not_in_order_are_not_taken_up() -> None:
+    with pytest.raises(RemoteProtocolError, match="not due"):
+        Driver(say.Begin(generation=Generation(1), records=(progress(0), progress(2))))
 
 
 def test_somebody_else_leaving_changes_nothing() -> None:

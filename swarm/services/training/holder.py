@@ -136,11 +136,10 @@ class Holder(Service):
                 self._offer(job)
 
     def on_down(self, peer: PeerId, reason: str) -> None:
-        """A link ended: stages that work with that peer cannot go on."""
+        """A link ended: stages that work with that peer, or for it, cannot go on."""
         for job in self._jobs.all():
-            if job.coordinator == peer and not job.ended:
-                words = f"at step {job.step} its coordinator, peer {short(peer)}, {reason}"
-                self._jobs.change(job, state="failed", sentence=words)
+            if job.coordinator == peer and self._drop(job.id):
+                self._offer_others(job)
         for (_, stage), held in tuple(self._held.items()):
             theirs = [i + 1 for i, planned in enumerate(held.plan.stages) if planned.holder == peer]
             if theirs and held.pipeline is not None and held.job.state == "training":

@@ -240,3 +240,21 @@ def test_any_history_keeps_the_limit_the_pins_and_the_accounts(history: list[tup
                 assert store.has(name) == (was and name in pinned)
         store.check()
         assert store.size <= 100
+
+
+def test_blocks_are_findable_after_a_power_cut_once_they_are_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    store = BlockStore(tmp_path / "home" / "blocks", 10_000)
+    names = [store.put(block(number)) for number in range(3)]
+    real, synced = os.fsync, set()
+
+    def fsync(descriptor: int) -> None:
+        synced.add(os.fstat(descriptor).st_ino)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    store.sync(names[:2])
+    above = [tmp_path / "home", tmp_path / "home" / "blocks"]
+    shards = [tmp_path / "home" / "blocks" / name[:2] for name in names[:2]]
+    assert synced == {folder.stat().st_ino for folder in (*above, *shards)}

@@ -42,7 +42,7 @@ class Sending:
 
 
 class World:
-    """A node, its register of jobs, and its blocks: only what the coordinator asks of them."""
+    """A node, its register of jobs, its blocks and its lines: only what the coordinator asks of them."""
 
     def __init__(self) -> None:
         self.identity = cast("Any", type("Identity", (), {"peer": ME}))
@@ -70,6 +70,9 @@ class World:
         self.sent.append(message)
         return Sending(self.reads)
 
+    def has(self, job: Job) -> bool:
+        return False
+
     def changed(self, job: Job) -> None:
         """Nobody listens."""
 
@@ -94,7 +97,8 @@ async def world() -> AsyncIterator[World]:
 
 
 def coordinator(world: World, *, coordinates: bool = True) -> Coordinator:
-    return Coordinator(cast("Any", world), cast("Any", world), cast("Any", world), coordinates=coordinates)
+    node = cast("Any", world)
+    return Coordinator(node, node, node, node, coordinates=coordinates)
 
 
 async def turns() -> None:

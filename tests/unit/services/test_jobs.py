@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from swarm.clock import SystemClock
+from swarm.clock import Clock, SystemClock
 from swarm.errors import FailureError, MisuseError, RemoteProtocolError
 from swarm.identity.authority import Authority
 from swarm.identity.envelope import CANCELLATION, MANIFEST, OUTCOME, PLAN, seal
@@ -18,10 +18,12 @@ from swarm.identity.revocations import Revocations
 from swarm.identity.rights import ALL_RIGHTS, CONTRIBUTE_ONLY, Right
 from swarm.ids import JobId, PeerId, job_id
 from swarm.log import get_log
+from swarm.protocol.patience import AWAY_SECONDS
 from swarm.services import jobs as module
 from swarm.services.job import Job
 from swarm.services.jobs import Jobs
 from swarm.services.story import Story
+from swarm.testing.clock import ManualClock
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.coordination import PlanIssue
 from swarm.wire.messages.jobs import JobAnnounce, JobCancel, JobFollow, JobNotice, JobOutcome, JobProgress
@@ -63,7 +65,7 @@ class FakeNode:
     def __init__(self, identity: Identity) -> None:
         self.identity = identity
         self.revocations = Revocations(identity.authority)
-        self.clock = CLOCK
+        self.clock: Clock = CLOCK
         self.story = Story(CLOCK, get_log("test"))
         self.links: dict[PeerId, Any] = {}
         self.tasks = asyncio.TaskGroup()
@@ -411,17 +413,32 @@ def test_a_job_that_does_not_fit_together_is_not_published() -> None:
         Jobs(FakeNode(ME)).publish(manifest(optimizer=optimizer))
 
 
-async def test_a_coordinator_out_of_reach_ends_a_job_only_after_a_while(
-    jobs: Jobs, node: FakeNode, monkeypatch: pytest.MonkeyPatch
+async def test_a_job_rests_while_its_coordinator_is_away_and_goes_on_by_its_word(
+    jobs: Jobs, node: FakeNode
 ) -> None:
-    monkeypatch.setattr(module, "COORDINATOR_SECONDS", 0.0)
     job = learn(jobs)
     async with node.tasks:
-        jobs.on_down(COORDINATOR.peer, "left: its user ended it")  # and is back at once: the link is there
-    assert not job.ended
-    del node.links[COORDINATOR.peer]
-    node.tasks = asyncio.TaskGroup()
+        jobs.on_down(COORDINATOR.peer, "left: its user ended it")
+        name = COORDINATOR.peer[:8]
+        waits = f"waiting for its coordinator, peer {name}, which left: its user ended it, at step 0"
+        assert (job.state, job.sentence) == ("waiting", f"{waits}; it goes on once that peer is back")
+        jobs.handle(COORDINATOR.peer, notice(job.id, "training"), NOTHING)
+        assert (job.state, job.until) == ("training", 0.0)
+
+
+@pytest.mark.parametrize(("steps", "patience"), [(0, 30.0), (1, AWAY_SECONDS)])
+async def test_a_coordinator_that_stays_away_is_waited_for_as_long_as_for_other_peers(
+    steps: int, patience: float
+) -> None:
+    node = FakeNode(ME)
+    node.clock = clock = ManualClock(wall=CLOCK.wall())
+    jobs = Jobs(node)
+    job = learn(jobs, announced(patience=30.0))
+    job.step = steps
     async with node.tasks:
         jobs.on_down(COORDINATOR.peer, "left: its user ended it")
+        assert job.until == pytest.approx(clock.wall() + patience)
+        clock.advance(patience)
+        await asyncio.sleep(0)
     assert job.state == "failed"
-    assert job.sentence == f"at step 0 its coordinator, peer {COORDINATOR.peer[:8]}, left: its user ended it"
+    assert job.sentence.startswith(f"after {patience:.0f} s: waiting for its coordinator")
