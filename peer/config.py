@@ -35,6 +35,13 @@ _BootstrapOption = Annotated[
         show_default=False,
     ),
 ]
+_CompileOption = Annotated[
+    bool,
+    typer.Option(
+        "--compile",
+        help="Train stages through torch.compile: slow to begin, then faster; the last bits may differ.",
+    ),
+]
 
 
 def parse_expiry(text: str) -> int:
@@ -290,6 +297,7 @@ class PeerOptions(ServingOptions):
             help="Which jobs to work for: any, mine (published from this home folder), or one by its id.",
         ),
     ] = "any"
+    compile: _CompileOption = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -350,6 +358,7 @@ class DemoOptions:
         bool,
         typer.Option("--verify", help="Compare every step with plain PyTorch, and with one process of ours."),
     ] = False
+    compile: _CompileOption = False
     output: Annotated[
         Path | None,
         typer.Option(

@@ -52,7 +52,13 @@ def _gift(options: PeerOptions) -> "Gift":
         raise MisuseError(
             f"--memory {format_bytes(memory)} is more than {device} has ({format_bytes(has.total)})"
         )
-    return Gift(device=device, memory=memory, accepts=options.jobs, mine=OwnPeers(options.base))
+    return Gift(
+        device=device,
+        memory=memory,
+        accepts=options.jobs,
+        mine=OwnPeers(options.base),
+        compiles=options.compile,
+    )
 
 
 class OwnPeers:

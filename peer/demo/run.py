@@ -23,7 +23,7 @@ from peer.demo.result import Comparison, DemoResult, PeerResult
 from peer.training_part import example_file, require_training_part, writable_file
 from peer.view import follow
 from swarm.clock import elapsed, wall
-from swarm.errors import FailureError
+from swarm.errors import FailureError, MisuseError
 from swarm.identity.authority import Authority
 from swarm.identity.rights import ALL_RIGHTS
 from swarm.log import configure
@@ -55,6 +55,8 @@ class _BootstrapDocument(msgspec.Struct):
 def demo(options: DemoOptions) -> int:
     """Run the demo and return the exit status."""
     require_training_part()
+    if options.verify and options.compile:
+        raise MisuseError("--verify compares bits, which --compile may change: leave out one of them")
     configure("debug" if options.debug else "info")
     began = elapsed()
     _weights_file(options)
@@ -118,7 +120,7 @@ async def _run(
         invite.write_text(document.invite, encoding="ascii")
         names = [f"peer{number}" for number in range(1, options.peers + 1)]
         for name in names:
-            child = await children.start(name, _peer_command(folder, name, memory))
+            child = await children.start(name, _peer_command(folder, name, memory, compiles=options.compile))
             say(f"{name}: process {child.pid}")
         author = NodeOptions(home=folder, name="author", invite=document.invite, disk=AUTHOR_DISK)
         async with host_node(author, make_author(disk=AUTHOR_DISK, listen=LOCAL)) as hosted:
@@ -170,9 +172,9 @@ def _bootstrap_command(folder: Path, invite: Path) -> list[str]:
     return ["bootstrap", "--invite", str(invite), "--listen", str(LOCAL), "--home", str(folder), "--json"]
 
 
-def _peer_command(folder: Path, name: str, memory: int) -> list[str]:
+def _peer_command(folder: Path, name: str, memory: int, *, compiles: bool) -> list[str]:
     place = ["--home", str(folder), "--name", name, "--listen", str(LOCAL)]
-    gift = ["--device", "cpu", "--memory", str(memory)]
+    gift = ["--device", "cpu", "--memory", str(memory), *(["--compile"] if compiles else [])]
     return ["peer", "peer", "--invite", str(folder / "demo.invite"), *place, *gift]
 
 

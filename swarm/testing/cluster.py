@@ -105,9 +105,11 @@ class Cluster:
         self.addresses = (*self.addresses, *node.addresses)
         return node
 
-    async def add_peer(self, *, memory: int, accepts: str = "any", up: int = 0) -> TrainingNode:
+    async def add_peer(
+        self, *, memory: int, accepts: str = "any", up: int = 0, compiles: bool = False
+    ) -> TrainingNode:
         """Start a peer that gives ``memory`` bytes to stages, and ``up`` bytes a second, all it has for 0."""
-        gift = Gift(device=torch.device("cpu"), memory=memory, accepts=accepts)
+        gift = Gift(device=torch.device("cpu"), memory=memory, accepts=accepts, compiles=compiles)
         return await self._add("peer", gift, up=up)
 
     def make_peer(self, invite: Invite) -> Node:

@@ -128,8 +128,12 @@ class DeviceThread:
     the process ends with a line that says so, and whoever keeps it running starts it again.
     """
 
-    def __init__(self, device: torch.device, patience: Patience | None = None) -> None:
+    def __init__(
+        self, device: torch.device, patience: Patience | None = None, *, compiles: bool = False
+    ) -> None:
         self.device = device
+        self.compiles = compiles
+        """Whether stages train here through ``torch.compile`` (:mod:`swarm.train.program_compiled`)."""
         self._patience = patience or Patience()
         self._pool = ThreadPoolExecutor(
             max_workers=1, thread_name_prefix="device", initializer=configure_device, initargs=(device,)

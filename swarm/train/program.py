@@ -124,17 +124,18 @@ class Program:
                 recording = record and instruction.trained
                 if torch.is_grad_enabled() != recording:
                     torch.set_grad_enabled(recording)
-                self._execute(instruction, values, seeds, recording=recording, inspect=inspect)
+                self.execute(instruction, values, seeds, recording=recording, inspect=inspect)
 
-    def _execute(
+    def execute(
         self,
         instruction: Instruction,
         values: dict[ValueId, torch.Tensor],
         seeds: Seeds,
         *,
         recording: bool,
-        inspect: Inspect | None,
+        inspect: Inspect | None = None,
     ) -> None:
+        """Run one operator; ``recording`` is whether autograd does, which is for the caller to arrange."""
         taken = {value: values[value] for value in instruction.reads}
         if recording:
             for value in instruction.sliced:
@@ -146,13 +147,13 @@ class Program:
             made = _apart(made, (*taken.values(), *instruction.bound.values()))
         for output, tensor in zip(instruction.operator.outputs, made, strict=True):
             if output >= 0:
-                values[ValueId(output)] = self._settled(instruction, output, tensor, recording=recording)
+                values[ValueId(output)] = self.settled(instruction, output, tensor, recording=recording)
         if inspect is not None:
             inspect(instruction, [*taken.values(), *instruction.bound.values()], made)
         for value in instruction.releases:
             del values[value]
 
-    def _settled(
+    def settled(
         self, instruction: Instruction, output: int, tensor: torch.Tensor, *, recording: bool
     ) -> torch.Tensor:
         """``tensor`` as the promises of the module want it."""

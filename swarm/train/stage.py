@@ -52,6 +52,8 @@ class StageTask:
     """The job's seed."""
     recompute: bool = False
     """Whether a micro-batch leaves only what came in, and its backward runs the forward again."""
+    compiled: bool = False
+    """Whether training runs through ``torch.compile``; its last bits are then no other's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +101,8 @@ class StageExecutor:
         graph, stage = task.graph, task.stage
         self._parameters = Parameters(graph, stage, tensors, task.optimizer, device)
         self._buffers = Buffers(graph, stage, tensors, device)
-        self._pass = StagePass(graph, stage, self._parameters.bound, tensors, device)
+        bound = self._parameters.bound
+        self._pass = StagePass(graph, stage, bound, tensors, device, compiled=task.compiled)
         self._copied_parameters = {
             use.value: self._parameters.tensors[use.value].detach()
             for use in stage.parameters

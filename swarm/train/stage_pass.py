@@ -11,6 +11,7 @@ from swarm.graph.dag import Graph, operator_inputs
 from swarm.graph.stage import Stage
 from swarm.ids import OperatorIndex, ValueId
 from swarm.train.program import Program
+from swarm.train.program_compiled import CompiledProgram
 from swarm.train.program_seeds import Seeds
 from swarm.train.stage_faults import FaultSearch, has_nan, is_finite
 from swarm.train.tensors import laid_out
@@ -37,7 +38,8 @@ class ForwardResult:
 class StagePass:
     """One graph's part in a stage: its program, and what goes in and comes out.
 
-    ``bound`` has the parameters that each operator reads, ``tensors`` the constants by name.
+    ``bound`` has the parameters that each operator reads, ``tensors`` the constants by name; ``compiled`` is
+    whether what is recorded runs compiled.
     """
 
     def __init__(
@@ -47,6 +49,8 @@ class StagePass:
         bound: Mapping[OperatorIndex, Tensors],
         tensors: Mapping[str, torch.Tensor],
         device: torch.device,
+        *,
+        compiled: bool = False,
     ) -> None:
         self.graph = graph
         self.stage = stage
@@ -58,7 +62,8 @@ class StagePass:
             for update in stage.updates
             if update.value in constants
         }
-        self._program = Program(graph, stage, _bind(graph, stage, bound, constants), device)
+        plain = Program(graph, stage, _bind(graph, stage, bound, constants), device)
+        self._program = CompiledProgram(plain, graph, stage, device) if compiled else plain
         self._held = {_memory(tensor) for read in bound.values() for tensor in read.values()}
         self._infinite: set[ValueId] = set()
 

@@ -82,7 +82,7 @@ async def load_stage(
     arrays: Arrays = {}
     for part, tensor in ((one.part, one.tensor) for one in wanted):
         arrays[part, tensor.name] = await _array(job, tensor, blocks), tensor.dtype
-    executor = await device.run(_build, job, parts, arrays, device.device)
+    executor = await device.run(_build, job, parts, arrays, device.device, compiled=device.compiles)
     samples = Samples(
         job, blocks, train=_fields(train, parts.stage), evaluate=_fields(evaluate, parts.evaluation)
     )
@@ -167,7 +167,7 @@ async def _array(job: Job, tensor: TensorBlob, blocks: JobBlocks) -> Array:
     return await blocks.exchange.obtain(names, lambda: get_tensor(store, tensor), sources=blocks.sources(job))
 
 
-def _build(job: Job, parts: _Parts, arrays: Arrays, device: torch.device) -> StageExecutor:
+def _build(job: Job, parts: _Parts, arrays: Arrays, device: torch.device, *, compiled: bool) -> StageExecutor:
     """On the device thread."""
     task = StageTask(
         graph=parts.train,
@@ -177,6 +177,7 @@ def _build(job: Job, parts: _Parts, arrays: Arrays, device: torch.device) -> Sta
         micro_batches=job.manifest.micro_batches,
         seed=job.manifest.seed,
         recompute=parts.recompute,
+        compiled=compiled,
     )
     tensors = {key: from_array(array, dtype) for key, (array, dtype) in arrays.items()}
     values = {name: tensor for (part, name), tensor in tensors.items() if part == "value"}

@@ -35,16 +35,21 @@ class Gift:
     """Which jobs: ``any``, ``mine``, or the beginning of one job's id."""
     mine: Container[PeerId] = frozenset()
     """Authors whose jobs are ``mine``; asked for each job, since an author may come later."""
+    compiles: bool = False
+    """Whether stages train through ``torch.compile``."""
 
 
 def capabilities(gift: Gift) -> Capabilities:
-    """What the hello of a peer with this gift says."""
+    """What the hello of a peer with this gift says.
+
+    One that compiles is like no other machine: where its code rounds is not among what can be named.
+    """
     return Capabilities(
         memory=gift.memory,
         device=str(gift.device) if gift.memory else "",
         torch=str(torch.__version__),
         operators=operators_digest(),
-        like=like_machines(gift.device),
+        like="" if gift.compiles else like_machines(gift.device),
     )
 
 
@@ -63,7 +68,7 @@ class TrainingNode(Node):
         networks: Networks | None = None,
     ) -> None:
         self.gift = gift
-        self.device = DeviceThread(gift.device)
+        self.device = DeviceThread(gift.device, compiles=gift.compiles)
         self._holder: Holder | None = None
         super().__init__(config, identity=identity, clock=clock, networks=networks, extra=self._make)
 

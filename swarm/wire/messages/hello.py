@@ -35,7 +35,8 @@ class Capabilities(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
     ``memory`` is the bytes it offers to stages, 0 where it takes none. ``operators`` is the digest of its
     operator allow-list, empty without torch. ``like`` names what must be equal for bits to be equal: torch
-    build, instruction set or GPU model, threads (DESIGN section 2, like machines).
+    build, instruction set or GPU model, threads (DESIGN section 2, like machines); empty where the peer is
+    like no other: without torch, or with stages that it compiles.
     """
 
     memory: Count

@@ -8,8 +8,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from bootstrap.commandline import run_program
 from peer.demo.processes import Children
 from peer.demo.result import Comparison, DemoResult, PeerResult
+from peer.main import app
 from swarm.clock import wall
 from swarm.errors import FailureError
 from swarm.identity.authority import Authority
@@ -92,6 +94,11 @@ def test_what_did_not_learn_or_not_compare_is_a_complaint(changes: dict[str, obj
     assert complaint in told
     assert bool(told) == bool(complaint)
     assert "\n" not in told
+
+
+def test_bits_are_not_compared_of_what_is_compiled(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_program(app, "swarm", ["demo", "--verify", "--compile"]) == 2
+    assert "--verify compares bits, which --compile may change" in capsys.readouterr().err
 
 
 async def test_a_process_that_fails_at_once_says_its_last_words(tmp_path: Path) -> None:

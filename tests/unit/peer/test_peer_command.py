@@ -11,6 +11,7 @@ from peer.main import app
 from swarm.clock import wall
 from swarm.identity.authority import Authority
 from swarm.services.home import Home
+from swarm.services.training.node import capabilities
 from swarm.testing.homes import enter_swarm
 from swarm.train.device import find_device, memory_of
 
@@ -23,6 +24,14 @@ def test_half_of_what_is_free_is_given_unless_told_otherwise() -> None:
     assert free // 3 < gift.memory < free * 2 // 3
     assert gift.accepts == "any"
     assert _gift(PeerOptions(device="cpu", memory=LEAST)).memory == LEAST
+
+
+def test_stages_are_compiled_only_where_that_is_asked_for() -> None:
+    gifts = [_gift(PeerOptions(device="cpu", memory=LEAST, compile=asked)) for asked in (False, True)]
+    assert [gift.compiles for gift in gifts] == [False, True]
+    plain, compiled = (capabilities(gift).like for gift in gifts)
+    assert plain
+    assert not compiled, "it is like no other machine"
 
 
 def test_mine_are_the_jobs_of_the_homes_here(tmp_path: Path) -> None:
