@@ -6,7 +6,9 @@ a queue, and a little more, which keeps the hop busy. What was written before a 
 PONG comes: that gives both numbers, on every system and through relays.
 
 The rate is the highest of the last few samples, as in BBR (draft-cardwell-iccrg-bbr-congestion-control), and
-the round trip the shortest one. Where a queue stays although this link does not fill it, other traffic does:
+the round trip the shortest one. A PONG may wait in a queue of the way back, which holding back does not
+shorten: how long is seen by the other side's PINGs, which say when they left, as one-way delays are told in
+LEDBAT (RFC 6817, section 3.4.2). Where a queue stays although this link does not fill it, other traffic does:
 then it counts as a part of the path, since who alone held back would starve.
 """
 
@@ -34,6 +36,13 @@ OTHERS_SECONDS: Final = 2.0
 OTHERS_ROUND_TRIPS: Final = 3.0
 """A queue that stays so long, and so many round trips, although this link does not fill it is that of others.
 """
+SHORTEST_WAY_SECONDS: Final = 60.0
+"""How long the shortest time on the way back counts, at least: clocks do not run at quite the same speed."""
+WAY_BACK_SECONDS: Final = 1.0
+"""How old a time on the way back may be: who sends no bulk sends few pings, and keeps no queue."""
+MOST_BACK: Final = 2.0
+"""A queue on the way back counts up to so many times what a link may keep, since programs are late, and no
+further: whoever says that all waits there would else make this link's own queue grow without end."""
 LOOK_SECONDS: Final = 10.0
 LOOK_ROUND_TRIPS: Final = 1.0
 """So often and so long half the flight is under way: whether the round trip is shorter without this link's
@@ -41,13 +50,39 @@ own queue, which others' links had taken for a part of the path, or this one's t
 
 
 class _Mark(Struct, frozen=True, gc=False):
-    """A ping on its way: what was written before it, and what was known to have arrived then."""
+    """A ping on its way: what was written before it, and what was known to have arrived then, since when,
+    and when that had been written."""
 
     token: bytes
     total: int
     at: float
     arrived: int
     arrived_at: float
+    arrived_left_at: float
+
+
+class WayBack:
+    """How long what the other side sends waits on its way here."""
+
+    def __init__(self) -> None:
+        self._queue = 0.0
+        self._heard_at = float("-inf")
+        self._shortest = self._shortest_before = float("inf")
+        self._next = float("-inf")
+
+    def heard(self, sent_at: float, now: float) -> None:
+        """A ping came that left at ``sent_at`` of the other side's clock, of which nothing is known."""
+        way = now - sent_at
+        if now >= self._next:
+            self._shortest_before, self._shortest = self._shortest, way
+            self._next = now + SHORTEST_WAY_SECONDS
+        self._shortest = min(self._shortest, way)
+        self._queue = way - min(self._shortest, self._shortest_before)
+        self._heard_at = now
+
+    def queue(self, now: float) -> float:
+        """Seconds of queue there, as of late."""
+        return self._queue if now - self._heard_at < WAY_BACK_SECONDS else 0.0
 
 
 class Flight:
@@ -58,9 +93,10 @@ class Flight:
         """Bytes that may be under way."""
         self.rate = 0.0
         """Bytes a second that arrive; 0 while that is not known."""
+        self.way_back = WayBack()
         self._round_trip = float("inf")
         self._arrived = 0
-        self._arrived_at = 0.0
+        self._arrived_at = self._arrived_left_at = 0.0
         self._marks: list[_Mark] = []
         self._rates: list[float] = []
         self._full_at = float("-inf")
@@ -93,9 +129,16 @@ class Flight:
     def pinged(self, token: bytes, total: int, now: float) -> None:
         """A ping was written after ``total`` bytes."""
         if not self._marks and self.has_room(total):  # at rest: what came before says nothing about the rate
-            self._arrived, self._arrived_at = total, now
+            self._arrived, self._arrived_at, self._arrived_left_at = total, now, now
         self._marks.append(
-            _Mark(token=token, total=total, at=now, arrived=self._arrived, arrived_at=self._arrived_at)
+            _Mark(
+                token=token,
+                total=total,
+                at=now,
+                arrived=self._arrived,
+                arrived_at=self._arrived_at,
+                arrived_left_at=self._arrived_left_at,
+            )
         )
 
     def answered(self, token: bytes, now: float) -> None:
@@ -107,13 +150,16 @@ class Flight:
             mark = self._marks.pop(0)
         self._arrived = max(self._arrived, mark.total)
         self._arrived_at = now
-        self._learn_round_trip(now - mark.at, now)
+        self._arrived_left_at = mark.at
+        sample = now - mark.at
+        self._round_trip = min(self._round_trip, sample)
+        back = min(self.way_back.queue(now), MOST_BACK * self._allowance, sample - self._round_trip)
+        self._learn_round_trip(sample - back, now)
         self._learn_rate(mark, now)
         if self.rate:
-            self._set_limit(now - mark.at, now)
+            self._set_limit(sample - back, back, now)
 
     def _learn_round_trip(self, sample: float, now: float) -> None:
-        self._round_trip = min(self._round_trip, sample)
         self._shortest = min(self._shortest, sample)
         if now < self._shortest_until and self._shortest_until < float("inf"):
             return
@@ -124,23 +170,28 @@ class Flight:
         self._shortest_until = now + max(OTHERS_SECONDS, OTHERS_ROUND_TRIPS * sample)
 
     def _learn_rate(self, mark: _Mark, now: float) -> None:
-        """A sample counts where this link was held up by nothing but its flight, or where it is higher."""
-        rate = (mark.total - mark.arrived) / max(now - mark.arrived_at, SHORTEST_SECONDS)
+        """A sample counts where this link was held up by nothing but its flight, or where it is higher.
+
+        Answers that come late all at once seem to come fast: nothing arrives faster than it was written.
+        """
+        rate = (mark.total - mark.arrived) / max(
+            now - mark.arrived_at, mark.at - mark.arrived_left_at, SHORTEST_SECONDS
+        )
         if rate > self.rate or self._full_at >= mark.arrived_at:
             self._rates = [*self._rates[1 - RATE_SAMPLES :], rate]
             self.rate = max(self._rates)
 
-    def _set_limit(self, sample: float, now: float) -> None:
+    def _set_limit(self, sample: float, back: float, now: float) -> None:
         """Twice as much until there is a queue, so that a fast path is filled soon; half of it for a look.
 
-        The frame more is what the slower way of two gains by, where pongs wait in the queue of the other.
+        ``back`` is how long the pong waited in the other side's queue.
         """
         self._beginning = self._beginning and sample < self._round_trip + QUEUE_SECONDS / 4
         if now >= self._look_at and not self._beginning:
             self._look_until = now + LOOK_ROUND_TRIPS * sample
             self._look_at = self._look_until + LOOK_SECONDS
         gain = 2.0 if self._beginning else 0.5 if now < self._look_until else 1.0
-        wanted = self.rate * (self._round_trip + self._allowance) + MIN_DATA_FRAME_BYTES
+        wanted = self.rate * (self._round_trip + self._allowance + back) + MIN_DATA_FRAME_BYTES
         self.limit = max(LEAST_BYTES, int(gain * wanted))
 
     @property

@@ -20,6 +20,8 @@ MAX_UNSENT_BYTES: Final = 4 * 1024 * 1024
 """Above this, holding back costs fast links more than control gains."""
 UNMEASURED_FRAME_BYTES: Final = 64 * 1024
 """Bulk frame length before a rate is known: 50 ms at 10 Mbit/s."""
+TICKS_PER_SECOND: Final = 1_000_000
+"""Of the clock in the tokens of pings."""
 RATE_SPAN_SECONDS: Final = 0.05
 """Shortest busy span that gives a rate; kernel buffers blur shorter ones."""
 RATE_BURST_BYTES: Final = 256 * 1024
@@ -48,6 +50,7 @@ class Liveness:
         self._variation = 0.0
         self._missed = 0
         self._beat = now
+        self._began = now
         self._token = 0
         self._sent: dict[bytes, float] = {}
         self._probe: bytes | None = None
@@ -89,8 +92,8 @@ class Liveness:
             self.next_sample = now + RTT_SAMPLE_SECONDS
 
     def ping(self, now: float) -> bytes:
-        """The token of the ping that goes out now."""
-        self._token += 1
+        """The token of the ping that goes out now: when that is, by a clock of this link alone."""
+        self._token = max(self._token + 1, int((now - self._began) * TICKS_PER_SECOND))
         token = self._token.to_bytes(8, "big")
         self._sent[token] = now
         while len(self._sent) > MAX_UNSENT_PONGS:
@@ -99,6 +102,11 @@ class Liveness:
             self._probe, self._probe_wanted = token, False
         self.ping_wanted = False
         return token
+
+    @staticmethod
+    def sent_at(token: bytes) -> float:
+        """When a ping with this token left, in seconds of the sender's clock."""
+        return int.from_bytes(token, "big") / TICKS_PER_SECOND
 
     def pong(self, token: bytes, now: float) -> bool:
         """An answer came; returns whether it was to the last probe. One to nothing is ignored."""

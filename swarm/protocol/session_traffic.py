@@ -152,6 +152,7 @@ class Traffic:
             case Kind.CANCEL:
                 return self._cancelled(header.stream, decode_sentence(body))
             case Kind.PING:
+                self.flight.way_back.heard(self.liveness.sent_at(bytes(body)), now)
                 self.outbox.pong(bytes(body))
                 return []
             case Kind.PONG:

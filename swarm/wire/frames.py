@@ -14,7 +14,7 @@
     DATA     body: the next bytes of the payload
     CREDIT   body: bytes that the sender of the payload may send beyond those granted before (4 bytes)
     CANCEL   body: why the stream is abandoned, UTF-8; by its sender, or by its receiver
-    PING     body: a token (8 bytes) to be returned in a PONG
+    PING     body: a token (8 bytes, the sender's microseconds since the link began) to be returned in a PONG
     PONG     body: the token
     CLOSE    body: why the link ends, UTF-8
 
