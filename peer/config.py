@@ -45,8 +45,13 @@ _CompileOption = Annotated[
 
 
 def parse_expiry(text: str) -> int:
-    """A duration in seconds, or 0 for ``never``."""
-    return 0 if text.strip().lower() == "never" else parse_duration(text)
+    """A duration in seconds, or 0 for ``never``; none at all is not taken for that."""
+    if text.strip().lower() == "never":
+        return 0
+    seconds = parse_duration(text)
+    if not seconds:
+        raise MisuseError(f"{text!r} from now would let nobody in: write 7d, 12h, 30m or never")
+    return seconds
 
 
 def parse_model(text: str) -> str:

@@ -1,8 +1,9 @@
-"""Tables on a terminal: plain columns, ids never cut, long text folded."""
+"""Tables on a terminal: plain columns, ids never cut, long text folded. A pipe gets whole lines."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -10,6 +11,15 @@ from peer.wording import clean
 
 FOLDED_WIDTH: Final = 12
 """Least characters of a column that gives way: below that, text is hard to read."""
+
+PIPE_WIDTH: Final = 1000
+"""Characters of a line where nobody's screen bounds it: what reads a pipe wants a row to be a line."""
+
+
+def make_console() -> Console:
+    """Standard output: as wide as the terminal that it is."""
+    console = Console()
+    return console if console.is_terminal else Console(width=PIPE_WIDTH)
 
 
 def make_table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, folded: Sequence[str] = ()) -> Table:

@@ -127,9 +127,13 @@ class LiveView:
 
 
 class LineView:
-    """Log lines: one whenever a job's state or sentence changes, and one now and again while it trains."""
+    """Log lines: one whenever a job's state or sentence changes, and one now and again while it trains.
+
+    Of jobs that had ended before, nothing is said: a peer that joins hears of all that the swarm remembers.
+    """
 
     def __init__(self) -> None:
+        self._began: float | None = None
         self._states: dict[str, tuple[JobState, str]] = {}
         self._logged: dict[str, float] = {}
         self._validated: dict[str, int] = {}
@@ -145,6 +149,8 @@ class LineView:
 
     def update(self, document: StatusDocument, now: float) -> None:
         """Log what is new."""
+        if self._began is None:
+            self._began = now
         waiting = document.waiting
         reason = waiting.reason if waiting is not None and not waiting.job else ""
         if reason and reason != self._waiting:
@@ -152,8 +158,9 @@ class LineView:
         self._waiting = reason
         for job in document.jobs:
             if self._states.get(job.id) != (job.state, job.sentence):
+                if job.id in self._states or job.state not in _ENDED or job.since >= self._began:
+                    log.info("job", **_named(job), state=job.state, **_told(job))
                 self._states[job.id] = (job.state, job.sentence)
-                log.info("job", **_named(job), state=job.state, **_told(job))
             elif job.state == "training" and now - self._logged.get(job.id, 0.0) >= LOG_SECONDS:
                 self._logged[job.id] = now
                 log.info("training", **_named(job), **_progress(job))

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 import msgspec
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -21,12 +20,12 @@ from bootstrap.output import print_json, say
 from bootstrap.running import run
 from peer.config import CancelOptions, ExportOptions, JobsOptions
 from peer.nearest import nearest
-from peer.tables import make_table
+from peer.tables import make_console, make_table
 from peer.training_part import require_training_part, writable_file
 from peer.wording import clean, shown_number, shown_span
 from swarm.clock import SystemClock, wall
-from swarm.errors import MisuseError
-from swarm.identity.invite import read_invite
+from swarm.errors import FailureError, MisuseError
+from swarm.identity.invite import Invite, read_invite
 from swarm.identity.membership import STATE_FILE, Identity
 from swarm.ids import short
 from swarm.net.address import Address
@@ -64,7 +63,7 @@ def jobs(options: JobsOptions) -> None:
     if options.json:
         print_json({"jobs": msgspec.to_builtins(document.jobs)})
     elif document.jobs:
-        console = Console()
+        console = make_console()
         console.print(_table(document.jobs))
         for job in document.jobs:
             if job.sentence and job.state != "done":
@@ -97,7 +96,8 @@ def export(options: ExportOptions) -> None:
 
 def _with_swarm(options: NodeOptions, act: Callable[[_Swarm], Awaitable[_Result]]) -> _Result:
     """``act`` on a node that runs here, or else on one that starts for it."""
-    node = _running(options)
+    invite = None if options.invite is None else read_invite(options.invite)
+    node = _running(options, invite)
     if node is not None:
         url, token = node.status_url, node.control
 
@@ -107,28 +107,53 @@ def _with_swarm(options: NodeOptions, act: Callable[[_Swarm], Awaitable[_Result]
 
         return run(ask)
 
+    newcomer = not (options.node_home.folder / STATE_FILE).exists()
+
     async def body(hosted: Hosted[Node]) -> _Result:
+        if newcomer:
+            _say_joined(hosted.node.identity, options.node_home)
         await _listen(hosted.node)
         return await act(_Own(hosted.node))
 
     return run_node(options, lambda home, identity: _make(options, home, identity), body, level="warning")
 
 
-def _running(options: NodeOptions) -> Running | None:
+def _say_joined(identity: Identity, home: Home) -> None:
+    """One who only wanted to look has become a member, perhaps in the place of a peer of theirs."""
+    uses = identity.member.uses
+    by = f" by one of the {uses} uses of the invite" if uses else ""
+    say(
+        f"joined the swarm {identity.name} as peer {short(identity.peer)}{by}; it is kept in {home.folder}, "
+        "and later commands need no --invite"
+    )
+
+
+def _running(options: NodeOptions, invite: Invite | None) -> Running | None:
     """The node to ask; None where this command starts one. Raises MisuseError where there is no way."""
     home = options.node_home
     own = home.running()
     if own is not None and own.status_url:
-        if options.invite is not None:
+        if invite is not None:
             # Only to learn whether it is for the swarm that the home is in.
-            Identity.load(home.folder).with_invite(read_invite(options.invite), now=wall())
+            Identity.load(home.folder).with_invite(invite, now=wall())
         return own
-    if options.invite is not None or options.name is not None or (home.folder / STATE_FILE).exists():
+    if options.name is not None or (home.folder / STATE_FILE).exists():
         return None
     found = [node for node in running_nodes(options.base) if node.status_url]
+    if invite is not None:
+        found = [node for node in found if _came_by(invite, options.base / node.name)]
+        return nearest(found) if found else None
     if not found:
         raise MisuseError(f"{home.folder} is in no swarm yet, and no node runs here: give --invite once")
     return nearest(found)
+
+
+def _came_by(invite: Invite, folder: Path) -> bool:
+    """Whether the peer in ``folder`` is in by ``invite`` already, and so may do what that allows."""
+    try:
+        return Identity.load(folder).invite.id == invite.id
+    except FailureError:
+        return False
 
 
 def _make(options: NodeOptions, home: Home, identity: Identity) -> Node:

@@ -6,17 +6,17 @@ on this machine have met, each with where that is known from.
 
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from bootstrap.output import print_json
 from peer.config import MembersOptions
 from peer.known_members import KnownMember, known_members
-from peer.tables import make_table
+from peer.tables import make_console, make_table
 from peer.wording import shown_date, shown_peer
 from swarm.identity.authority import Authority
 from swarm.identity.issued import IssuedInvite
+from swarm.identity.rights import ALL_RIGHTS
 from swarm.services.home import authority_folder
 
 
@@ -64,7 +64,7 @@ def _document(authority: Authority, found: list[KnownMember]) -> dict[str, Any]:
 
 
 def _show(authority: Authority, found: list[KnownMember]) -> None:
-    console = Console()
+    console = make_console()
     console.print(
         Text(f"invites to swarm {authority.name} ({shown_peer(authority.swarm)}), by its own list:")
     )
@@ -93,21 +93,25 @@ def _invites(authority: Authority, found: list[KnownMember]) -> Table:
         (
             shown_peer(invite.id),
             invite.label or ("anybody" if invite.public else "-"),
-            ", ".join(invite.may),
+            _may(invite),
             str(invite.uses) if invite.uses else "any",
             _joins_until(authority, invite),
             str(sum(member.invite == invite.id for member in found)),
         )
         for invite in authority.issued
     ]
-    heads = ("invite", "for", "may", "uses", "joins until", "members")
+    heads = ("invite", "for", "may", "uses", "joins until (UTC)", "members")
     return make_table(heads, rows, folded=("for", "may"))
+
+
+def _may(invite: IssuedInvite) -> str:
+    return "all" if set(invite.may) == ALL_RIGHTS else ", ".join(invite.may)
 
 
 def _joins_until(authority: Authority, invite: IssuedInvite) -> str:
     if invite.id in authority.revocations.invites:
         return "revoked"
-    return shown_date(invite.join_by) if invite.join_by else "for ever"
+    return shown_date(invite.join_by).removesuffix(" UTC") if invite.join_by else "for ever"
 
 
 def _revoked(authority: Authority, member: KnownMember) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.live import Live
 from rich.text import Text
 
@@ -16,6 +16,7 @@ from bootstrap.running import run
 from peer.config import StatusOptions
 from peer.nearest import nearest
 from peer.render import render_status
+from peer.tables import make_console
 from swarm.clock import wall
 from swarm.errors import FailureError, MisuseError
 from swarm.services.home import Home, Running, running_nodes
@@ -45,7 +46,7 @@ async def _once(options: StatusOptions) -> None:
     if options.json:
         print_line(body.decode("utf-8"))
         return
-    Console().print(render_status(document, wall()))
+    make_console().print(render_status(document, wall()))
     if others:
         say(f"also running here: {', '.join(others)} (ask one with --name)")
 
@@ -55,7 +56,7 @@ async def _watch(options: StatusOptions) -> None:
 
     On a terminal in place, elsewhere one status after the other.
     """
-    console = Console()
+    console = make_console()
     with contextlib.ExitStack() as stack:
         show: Callable[[RenderableType], Any] = console.print
         if console.is_terminal:

@@ -16,6 +16,7 @@ from swarm.ids import PeerId, short
 from swarm.protocol.newcomers import Newcomers, prefix_of
 from swarm.protocol.trust import Trust
 from swarm.wire.messages.hello import (
+    OLDEST_RELEASE,
     OLDEST_VERSION,
     PROTOCOL_VERSION,
     Accept,
@@ -103,7 +104,14 @@ class Reception:
         ``observed`` is the address it was seen from, ``now`` in wall seconds. Raises RemoteRefusalError with
         the code and the sentence of the refusal.
         """
-        member = judge_hello(hello, identity=self.identity, revocations=self.revocations, leaf=leaf, now=now)
+        member = judge_hello(
+            hello,
+            identity=self.identity,
+            program=self.profile.program,
+            revocations=self.revocations,
+            leaf=leaf,
+            now=now,
+        )
         banned = self.trust.sentence(member.peer, wall=now)
         if banned:
             raise RemoteRefusalError("banned", banned)
@@ -168,9 +176,11 @@ class Reception:
 
 
 def judge_hello(
-    hello: Hello, *, identity: Identity, revocations: Revocations, leaf: bytes, now: float
+    hello: Hello, *, identity: Identity, program: str, revocations: Revocations, leaf: bytes, now: float
 ) -> Member:
-    """The member that ``hello`` introduces to ``identity``; ``leaf`` is the certificate that TLS has seen.
+    """The member that ``hello`` introduces to ``identity``, which runs ``program`` (name and version).
+
+    ``leaf`` is the certificate that TLS has seen.
 
     ``now`` in wall seconds. Raises RemoteRefusalError, whose sentence is addressed to the other side and
     says what it can do.
@@ -181,7 +191,7 @@ def judge_hello(
             f"your invite is of the swarm {short(hello.swarm)}, and this is {identity.name} "
             f"({short(identity.swarm)})",
         )
-    _check_version(hello)
+    _check_version(hello, mine=program)
     _check_clock(hello.wall, now)
     if hello.chain[1] != leaf:
         raise RemoteRefusalError("bad-certificate", "your hello has another certificate than your connection")
@@ -206,17 +216,17 @@ def refusal_code(code: str) -> RefusalCode:
     raise LocalError(f"there is no refusal code {code!r}")
 
 
-def _check_version(hello: Hello) -> None:
+def _check_version(hello: Hello, *, mine: str) -> None:
     if hello.newest < OLDEST_VERSION:
         raise RemoteRefusalError(
             "version",
-            f"you have {hello.program} (protocol {hello.newest}), this swarm needs protocol "
-            f"{OLDEST_VERSION} or later: pip install -U fusion-swarm",
+            f"you have {hello.program}, this swarm needs {OLDEST_RELEASE} or later: "
+            "pip install -U fusion-swarm",
         )
     if hello.oldest > PROTOCOL_VERSION:
         raise RemoteRefusalError(
             "version",
-            f"you need protocol {hello.oldest} or later, and I have {PROTOCOL_VERSION}: "
+            f"you have {hello.program}, and I have {mine}, which is too old for it: "
             "whoever runs me has to pip install -U fusion-swarm",
         )
     if hello.oldest > hello.newest:

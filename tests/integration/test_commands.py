@@ -190,6 +190,17 @@ def test_failures_are_one_line_with_what_to_do(shell: Shell) -> None:
     assert gone.stderr.count("\n") == 1
 
 
+def test_who_joins_only_to_look_is_told_what_it_cost(shell: Shell) -> None:
+    shell.bootstrap()
+    ann = shell.json("invite", "lab", "--label", "Ann", "--uses", "2")["invite"]
+    looked = ("jobs", "--name", "look")
+    first = shell.run(*looked, "--invite", ann).stderr.splitlines()
+    assert first[0].startswith("joined the swarm lab as peer ")
+    assert f" by one of the 2 uses of the invite; it is kept in {shell.home / 'look'}" in first[0]
+    assert first[1:] == ["swarm lab has no jobs"]
+    assert shell.run(*looked).stderr == "swarm lab has no jobs\n"
+
+
 def test_a_failed_entry_leaves_the_home_free_for_another_swarm(shell: Shell) -> None:
     first, second = (shell.json("create", name)["invite"] for name in ("lab", "lab2"))
     assert "has no address" in shell.run("jobs", "--invite", first).stderr

@@ -298,7 +298,7 @@ def test_a_version_that_is_too_new(world: World, run: Run, monkeypatch: pytest.M
     monkeypatch.setattr(bob.reception, "introduce", newer)
     code, sentence = refused(world, run, bob)
     assert code == "version"
-    assert "you need protocol 7 or later, and I have 1" in sentence
+    assert "which is too old for it: whoever runs me has to pip install -U fusion-swarm" in sentence
 
 
 def call_without_certificate(where: Address, newest: ssl.TLSVersion) -> None:

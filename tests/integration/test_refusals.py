@@ -23,7 +23,10 @@ CLOCK = (
     "import swarm.clock as c; now = c.wall; c.wall = lambda: now() + ({seconds}); "
     "c.SystemClock.wall = staticmethod(c.wall)"
 )
-NEWER = "import swarm.wire.messages.hello as h; h.OLDEST_VERSION, h.PROTOCOL_VERSION = 2, 3"
+NEWER = (
+    "import swarm.wire.messages.hello as h; "
+    "h.OLDEST_VERSION, h.PROTOCOL_VERSION, h.OLDEST_RELEASE = 2, 3, '7.0.0'"
+)
 """A program whose oldest version is beyond ours."""
 SMALL = (
     "import swarm.wire.limits as l; l.MAX_LINKS = 1; "
@@ -172,7 +175,7 @@ def test_versions_that_do_not_meet(scene: Scene) -> None:
     scene.open(patch=NEWER)
     sentence = scene.told(scene.invite())
     assert re.fullmatch(
-        r"refused this peer: you have fusion-swarm \S+ \(protocol 1\), this swarm needs protocol 2 or later: "
+        r"refused this peer: you have fusion-swarm \S+, this swarm needs 7\.0\.0 or later: "
         "pip install -U fusion-swarm",
         sentence,
     )

@@ -21,6 +21,8 @@ from swarm.wire.text import PLAIN, Sentence, ShortText
 PROTOCOL_VERSION: int = 1
 """The version this program speaks; it also understands all down to ``OLDEST_VERSION``."""
 OLDEST_VERSION: int = 1
+OLDEST_RELEASE: str = "0.1.0"
+"""The first release that speaks ``OLDEST_VERSION``: those whose own is too old are told of it."""
 
 Role = Literal["peer", "bootstrap", "author"]
 Address = Annotated[str, Meta(min_length=3, max_length=MAX_ADDRESS_LENGTH, pattern=PLAIN)]

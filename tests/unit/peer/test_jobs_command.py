@@ -107,6 +107,23 @@ def test_without_an_author_any_node_of_the_home_serves(
     assert "give --invite once" in capsys.readouterr().err
 
 
+def test_who_runs_a_peer_by_an_invite_joins_by_it_no_second_time(
+    tmp_path: Path, node: StatusNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    authority = Authority.create("lab", public=False, now=wall())
+    ann, bob = (authority.issue(label=label, uses=1, now=wall()).encode() for label in ("Ann", "Bob"))
+    enter_swarm(Home(tmp_path, "peer"), ann)
+    source = SampleSource()
+    with node(Home(tmp_path, "peer"), source=source):
+        assert swarm(tmp_path, "cancel", "jj", "--invite", ann) == 0
+        assert source.commands == [("cancel", "jj")]
+        capsys.readouterr()
+        # What another invite allows may be something else: by that one a peer of its own would have to join.
+        assert swarm(tmp_path, "cancel", "jj", "--invite", bob) == 1
+        assert "the invite has no address in it" in capsys.readouterr().err
+    assert source.commands == [("cancel", "jj")]
+
+
 def test_an_invite_of_another_swarm_is_not_passed_over_in_silence(
     tmp_path: Path, node: StatusNode, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -120,6 +120,7 @@ def test_an_invite_ends_after_a_week_unless_told_otherwise(shell: Shell) -> None
         (("invite", "lab", "--uses", "-1"), "--uses"),
         (("invite", "lab", "--uses", "many"), "--uses"),
         (("invite", "lab", "--expires", "soon"), "write 7d, 12h"),
+        (("invite", "lab", "--expires", "0d"), "would let nobody in"),
         (("invite", "lab", "--label", "x" * 200), "label"),
         (("invite", "lab", "--bootstrap", ":7423"), "write HOST:PORT"),
         (("create",), "NAME"),

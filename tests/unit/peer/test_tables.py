@@ -2,10 +2,11 @@
 
 import io
 
+import pytest
 from rich.console import Console
 
 from peer.nearest import nearest
-from peer.tables import make_table
+from peer.tables import make_console, make_table
 from swarm.services.home import Running
 
 
@@ -17,6 +18,11 @@ def test_where_space_is_short_only_folded_columns_give_way() -> None:
     lines = console.file.getvalue().splitlines()
     assert lines[1].startswith("abcdefgh  a long story")
     assert len(lines) > 3
+
+
+def test_a_pipe_gets_a_line_for_each_row(capsys: pytest.CaptureFixture[str]) -> None:
+    make_console().print(make_table(("id", "what"), [("abcdefgh", "a long story " * 20)], folded=("what",)))
+    assert len(capsys.readouterr().out.splitlines()) == 2
 
 
 def test_the_node_nearest_to_the_jobs_is_asked() -> None:

@@ -40,6 +40,20 @@ class TestLines:
             lines_view.update(source.document, MOMENT)
         assert lines(caplog) == ["job", "job", "job"]
 
+    def test_what_ended_before_is_no_news(
+        self, source: SampleSource, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        source.replace(waiting=None)
+        [job] = source.document.jobs
+        old = msgspec.structs.replace(job, state="done", since=MOMENT - 1)
+        new = msgspec.structs.replace(job, id="n" * 52, state="failed", since=MOMENT + 1)
+        lines_view = LineView()
+        for moment, jobs in ((0, (old,)), (2, (old, new)), (3, (old, new))):
+            source.replace(jobs=jobs)
+            lines_view.update(source.document, MOMENT + moment)
+        told = [vars(record)["swarm_fields"] for record in caplog.records if record.name == "peer.view"]
+        assert [fields["job"] for fields in told] == ["nnnnnnnn"]
+
     def test_progress_is_told_every_few_seconds(
         self, source: SampleSource, caplog: pytest.LogCaptureFixture
     ) -> None:

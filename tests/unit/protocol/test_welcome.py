@@ -86,19 +86,20 @@ def test_a_chain_of_another_swarm_under_our_swarms_id_is_refused() -> None:
     [
         (
             {"oldest": 1, "newest": 1},
-            "you have test (protocol 1), this swarm needs protocol 2 or later: pip install -U fusion-swarm",
+            "you have swarm 1.3, this swarm needs 1.4.0 or later: pip install -U fusion-swarm",
         ),
         (
             {"oldest": 9, "newest": 9},
-            "you need protocol 9 or later, and I have 2: whoever runs me has to pip inst",
+            "you have swarm 1.3, and I have test, which is too old for it: whoever runs me has to pip inst",
         ),
     ],
 )
 def test_versions_without_overlap_are_refused_with_the_remedy(
     versions: dict[str, int], remedy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hello = hello_of(identity(), **versions)
+    hello = hello_of(identity(), program="swarm 1.3", **versions)
     monkeypatch.setattr("swarm.protocol.welcome.OLDEST_VERSION", 2)
+    monkeypatch.setattr("swarm.protocol.welcome.OLDEST_RELEASE", "1.4.0")
     monkeypatch.setattr("swarm.protocol.welcome.PROTOCOL_VERSION", 2)
     code, sentence = refusal(hello)
     assert code == "version"
