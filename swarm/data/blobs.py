@@ -9,7 +9,7 @@ from typing import Final
 
 import zstandard
 
-from swarm.data.blocks import Blocks, Buffer
+from swarm.data.blocks import Blocks, Buffer, Keeps
 from swarm.errors import RemoteProtocolError
 from swarm.graph.dag import Graph, decode_graph, encode_graph
 from swarm.ids import Digest
@@ -43,7 +43,7 @@ def split(data: Buffer, length: int) -> Iterator[memoryview]:
         yield view[start : start + length]
 
 
-def put_blob(store: Blocks, data: Buffer, *, unit: int = 1, most: int = USUAL_BLOCKS) -> Blob:
+def put_blob(store: Keeps, data: Buffer, *, unit: int = 1, most: int = USUAL_BLOCKS) -> Blob:
     """Keep ``data`` as blocks (see :func:`block_length`). Raises FailureError where they do not fit."""
     size = memoryview(data).nbytes
     blocks = tuple(store.put(block) for block in split(data, block_length(size, unit, most=most)))
@@ -80,7 +80,7 @@ def expected_block_bytes(blob: Blob) -> int:
     return min(-(-blob.size // (len(blob.blocks) - 1)), MAX_BLOCK_BYTES)
 
 
-def put_graph(store: Blocks, graph: Graph) -> Blob:
+def put_graph(store: Keeps, graph: Graph) -> Blob:
     """Keep an OP-DAG, compressed. Raises FailureError where it does not fit."""
     return put_blob(store, zstandard.ZstdCompressor(level=_GRAPH_LEVEL).compress(encode_graph(graph)))
 

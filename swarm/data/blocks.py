@@ -5,14 +5,15 @@ and counts as absent, and whoever needs it fetches it again. The methods block; 
 run them in the loop's executor. ``has``, ``length``, ``pin`` and ``unpin`` only look at memory.
 """
 
+import errno
 import os
 import re
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 from uuid import uuid4
 
 from swarm.data.ledger import Ledger
@@ -26,6 +27,19 @@ Buffer = bytes | bytearray | memoryview
 _NAME: Final = re.compile(rf"[a-z2-7]{{{DIGEST_LENGTH}}}\Z")
 _UNFINISHED: Final = ".part"
 _SHARD_LENGTH: Final = 2
+_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_DAMAGED: Final = (FileNotFoundError, IsADirectoryError)
+
+
+class _DiskFullError(FailureError):
+    """The disk has no room, whatever the store's limit."""
+
+
+class Keeps(Protocol):
+    """Where blocks can be put."""
+
+    def put(self, data: Buffer) -> Digest:
+        """Keep ``data`` and return its name. Raises FailureError."""
 
 
 class Blocks(ABC):
@@ -63,10 +77,11 @@ class Blocks(ABC):
         """Bytes of the block, or None where it is not there."""
         return self._ledger.length(name)
 
-    def put(self, data: Buffer, *, expected: Digest | None = None) -> Digest:
+    def put(self, data: Buffer, *, expected: Digest | None = None, owner: str = "") -> Digest:
         """Keep ``data`` and return its name; where that is not the ``expected`` one, keep nothing.
 
-        Raises FailureError where it does not fit beside what is pinned, or cannot be written.
+        It is pinned for ``owner``, where one is given, before it is there. Raises FailureError where it does
+        not fit beside what is pinned, or cannot be written.
         """
         size = memoryview(data).nbytes
         if size > MAX_BLOCK_BYTES:
@@ -75,16 +90,30 @@ class Blocks(ABC):
         if expected is not None and name != expected:
             return name
         with self._lock:
-            if name in self._ledger:
-                self._ledger.touch(name)
+            if owner:
+                self._ledger.pin(owner, [name])
+            known = name in self._ledger
+            self._ledger.touch(name)
+        if known and self._stands(name, size):
+            return name
+        self._remove(name)
+        while True:
+            try:
+                self._write(name, data, size)
+            except _DiskFullError:
+                if not self._give_back(size):
+                    raise
+            else:
                 return name
-        self._make_room(size)
+
+    @contextmanager
+    def holding(self) -> Iterator[Keeps]:
+        """This store, where what is put stays until the context ends: pin by then what is to stay longer."""
+        owner = f"held {uuid4().hex}"
         try:
-            self._keep(name, data)
+            yield _Holding(self, owner)
         finally:
-            with self._lock:
-                self._ledger.release(size)
-        return name
+            self.unpin(owner)
 
     def get(self, name: Digest) -> bytes | None:
         """The block's bytes, proven by its name; None where it is not there, or was damaged: then it goes."""
@@ -133,15 +162,31 @@ class Blocks(ABC):
         with self._lock:
             self._ledger.check()
 
-    def _make_room(self, size: int) -> None:
+    def _write(self, name: Digest, data: Buffer, size: int) -> None:
         with self._files:
+            self._evict(lambda: self._ledger.victims(size))
             with self._lock:
-                victims = self._ledger.victims(size)
-                for victim in victims:
-                    self._ledger.remove(victim)
                 self._ledger.reserve(size)
+        try:
+            self._keep(name, data)
+        finally:
+            with self._lock:
+                self._ledger.release(size)
+
+    def _give_back(self, size: int) -> bool:
+        """The disk is full before the store is: evict blocks of ``size`` bytes; whether there were any."""
+        with self._files:
+            return self._evict(lambda: self._ledger.loose(size))
+
+    def _evict(self, choose: Callable[[], list[Digest]]) -> bool:
+        """Called with ``_files`` held."""
+        with self._lock:
+            victims = choose()
             for victim in victims:
-                self._erase(victim)
+                self._ledger.remove(victim)
+        for victim in victims:
+            self._erase(victim)
+        return bool(victims)
 
     def _note(self, name: Digest, size: int) -> None:
         with self._lock:
@@ -160,12 +205,28 @@ class Blocks(ABC):
         """Make the bytes durable as far as the kind of store can, and note them."""
 
     @abstractmethod
+    def _stands(self, name: Digest, size: int) -> bool:
+        """Whether there still is something of that size under a name, as far as is seen without reading."""
+
+    @abstractmethod
     def _read(self, name: Digest) -> bytes | None:
-        """The bytes under this name, unproven."""
+        """The bytes under this name, unproven; None where there are none, or they cannot be read ever."""
 
     @abstractmethod
     def _erase(self, name: Digest) -> None:
         """Remove the bytes under this name."""
+
+
+class _Holding:
+    """See :meth:`Blocks.holding`."""
+
+    def __init__(self, store: Blocks, owner: str) -> None:
+        self._store = store
+        self._owner = owner
+
+    def put(self, data: Buffer) -> Digest:
+        """Keep ``data``, pinned. Raises FailureError."""
+        return self._store.put(data, owner=self._owner)
 
 
 class MemoryBlockStore(Blocks):
@@ -182,6 +243,9 @@ class MemoryBlockStore(Blocks):
         with self._files:
             self._blocks[name] = bytes(data)
             self._note(name, len(self._blocks[name]))
+
+    def _stands(self, name: Digest, size: int) -> bool:
+        return len(self._blocks.get(name, b"")) == size
 
     def _read(self, name: Digest) -> bytes | None:
         return self._blocks.get(name)
@@ -242,12 +306,22 @@ class BlockStore(Blocks):
             finally:
                 unfinished.unlink(missing_ok=True)
 
+    def _stands(self, name: Digest, size: int) -> bool:
+        try:
+            return self._path(name).stat().st_size == size
+        except OSError:
+            return False
+
     def _read(self, name: Digest) -> bytes | None:
         path = self._path(name)
         try:
             data = path.read_bytes()
-        except OSError:
+        except _DAMAGED:
             return None
+        except OSError as error:
+            if error.errno == errno.EIO:
+                return None
+            raise FailureError(f"cannot read blocks in {self._folder}: {error.strerror or error}") from error
         with suppress(OSError):  # the order of use after a restart is worth no failure
             os.utime(path)
         return data
@@ -261,7 +335,8 @@ class BlockStore(Blocks):
         try:
             yield
         except OSError as error:
-            raise FailureError(
+            kind = _DiskFullError if error.errno in _NO_SPACE else FailureError
+            raise kind(
                 f"cannot keep blocks in {self._folder}: {error.strerror or error}: "
                 f"free some space there, or give less with --disk or another folder with --home"
             ) from error

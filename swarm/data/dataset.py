@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swarm.data.blobs import block_length, put_blob
-from swarm.data.blocks import Blocks
+from swarm.data.blocks import Blocks, Keeps
 from swarm.data.checks import check_dataset, item_bytes
 from swarm.data.tensors import STORED, Array
 from swarm.errors import MisuseError, RemoteProtocolError
@@ -44,7 +44,7 @@ class DatasetSize:
         return f"{self.samples:,} samples, {format_bytes(self.bytes)} in {self.blocks:,} blocks"
 
 
-def prepare(fields: Sequence[Array], store: Blocks) -> Dataset:
+def prepare(fields: Sequence[Array], store: Keeps) -> Dataset:
     """Keep samples as blocks: each field an array of all its items, (samples, ...).
 
     Raises MisuseError where the fields are no dataset, FailureError where they do not fit into the store.
@@ -145,7 +145,7 @@ class Reader:
                 self._cached -= len(dropped)
 
 
-def _put_field(number: int, field: Array, store: Blocks) -> Field:
+def _put_field(number: int, field: Array, store: Keeps) -> Field:
     dtype = _FIELD_DTYPES.get(field.dtype.newbyteorder("<"))
     if dtype is None:
         known = ", ".join(_FIELD_DTYPES.values())

@@ -84,19 +84,24 @@ class Ledger:
         Raises FailureError where all that may go is not enough.
         """
         excess = self._total + self._reserved + size - self.limit
+        chosen = self.loose(excess)
+        if sum(self._sizes[digest] for digest in chosen) < excess:
+            raise FailureError(
+                f"the block store is full: {format_bytes(size)} more do not fit beside the "
+                f"{format_bytes(self._total + self._reserved - self._unpinned())} in use, "
+                f"its limit is {format_bytes(self.limit)}: give it more with --disk"
+            )
+        return chosen
+
+    def loose(self, size: int) -> list[Digest]:
+        """The least recently used unpinned blocks that have ``size`` bytes together, or all there are."""
         chosen: list[Digest] = []
         for digest, length in self._sizes.items():
-            if excess <= 0:
+            if size <= 0:
                 break
             if digest not in self._pins:
                 chosen.append(digest)
-                excess -= length
-        if excess > 0:
-            raise FailureError(
-                f"the block store is full: {format_bytes(size)} more do not fit beside the "
-                f"{format_bytes(self._total + self._reserved - self._loose())} in use, "
-                f"its limit is {format_bytes(self.limit)}: give it more with --disk"
-            )
+                size -= length
         return chosen
 
     def reserve(self, size: int) -> None:
@@ -116,5 +121,5 @@ class Ledger:
         if counts != self._pins or self._total != sum(self._sizes.values()) or self._reserved < 0:
             raise LocalError("the accounts of the block store do not add up")
 
-    def _loose(self) -> int:
+    def _unpinned(self) -> int:
         return sum(length for digest, length in self._sizes.items() if digest not in self._pins)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from swarm.data.blobs import get_blob, put_blob
-from swarm.data.blocks import Blocks
+from swarm.data.blocks import Blocks, Keeps
 from swarm.data.checks import check_tensor
 from swarm.errors import LocalError, RemoteProtocolError
 from swarm.wire.records.blobs import TensorBlob
@@ -29,7 +29,7 @@ TENSOR_BLOCKS: Final = 32
 one message, lists the blocks of every tensor of a model."""
 
 
-def put_tensor(store: Blocks, name: str, array: Array, dtype: DType) -> TensorBlob:
+def put_tensor(store: Keeps, name: str, array: Array, dtype: DType) -> TensorBlob:
     """Keep one tensor. ``array`` has the numpy type that stands for ``dtype``.
 
     Raises FailureError where it does not fit into the store, LocalError where the types differ.
@@ -41,6 +41,11 @@ def put_tensor(store: Blocks, name: str, array: Array, dtype: DType) -> TensorBl
     data = elements.reshape(-1).view(np.uint8).data
     blob = put_blob(store, data, unit=stored.itemsize, most=TENSOR_BLOCKS)
     return TensorBlob(name=name, dtype=dtype, shape=elements.shape, blob=blob)
+
+
+def put_tensors(store: Keeps, arrays: Mapping[str, tuple[Array, DType]]) -> tuple[TensorBlob, ...]:
+    """Keep tensors by name; raises as :func:`put_tensor` does."""
+    return tuple(put_tensor(store, name, array, dtype) for name, (array, dtype) in arrays.items())
 
 
 def get_tensor(store: Blocks, tensor: TensorBlob) -> Array | None:

@@ -10,13 +10,15 @@ A *seeker* is one call that waits for blocks; a *want* is one block that seekers
 A source that lacked a block may have it later, so it is asked again, ever more rarely. A seeker is given up
 when a want starves for all of its patience; a failure of a source that had not failed it before starts that
 time again. Blocks are immutable and named by their hash, so an answer that comes too late is still good.
+A peer that sent other bytes for a block is asked for nothing more, on whichever link, as long as anybody here
+seeks anything; what becomes of it in the long run is for ``swarm.protocol.trust``.
 """
 
 from dataclasses import dataclass
 from typing import Final, assert_never
 
 from swarm.errors import LocalError, RemoteProtocolError
-from swarm.ids import short
+from swarm.ids import PeerId, short
 from swarm.protocol.blocks_events import (
     Action,
     Ask,
@@ -51,6 +53,7 @@ FIRST_RETRY_SECONDS: Final = 0.5
 LAST_RETRY_SECONDS: Final = 8.0
 """A source that lacked a block is asked again after the first of these, doubling up to the last."""
 
+_LIED: Final = "sent other bytes"
 _NAMED: Final = 6
 """Peers that a sentence names at most."""
 
@@ -71,6 +74,7 @@ class BlockMachine:
         self.deadline: float | None = None
         self._books = Wants()
         self._sources: dict[SourceNumber, SourceState] = {}
+        self._liars: set[PeerId] = set()
         self._requests = 0
         self._poll = 0.0
 
@@ -166,7 +170,9 @@ class BlockMachine:
     def _sentence(self, want: Want, patience: float) -> str:
         failed = dict(want.failed)
         for state in self._linked(want):
-            if state.overdue:
+            if state.source.peer in self._liars:
+                failed[state.source.peer] = _LIED
+            elif state.overdue:
                 failed.setdefault(state.source.peer, "did not answer in time")
         named = [f"{short(peer)} {why}" for peer, why in failed.items()]
         shown = ", ".join(named[:_NAMED]) + (
@@ -209,9 +215,9 @@ class BlockMachine:
             return
         want.keeping = False
         self._books.requeue(want)
+        self._liars.add(event.peer)
         if event.source in self._sources:
-            self._blame(want, self._sources[event.source].source, "sent other bytes", now)
-            want.again[event.source] = float("inf")
+            self._blame(want, self._sources[event.source].source, _LIED, now)
 
     def _lost(self, number: SourceNumber, now: float) -> None:
         state = self._sources.pop(number, None)
@@ -286,11 +292,15 @@ class BlockMachine:
         return [
             state
             for state in self._linked(want)
-            if not state.overdue and now >= want.again.get(state.source.number, 0.0)
+            if not state.overdue
+            and state.source.peer not in self._liars
+            and now >= want.again.get(state.source.number, 0.0)
         ]
 
     def _arm(self) -> None:
         due = [asked.deadline for state in self._sources.values() for asked in state.open.values()]
+        if not self._books.seekers:
+            self._liars.clear()
         self.deadline = min([*due, self._poll]) if self._books.seekers else min(due, default=None)
 
     def statistics(self) -> BlockStatistics:

@@ -89,6 +89,8 @@ class BlockWrong:
     """The bytes of a ``Keep`` had another hash."""
 
     source: SourceNumber
+    peer: PeerId
+    """Its, also where the link has ended meanwhile."""
     digest: Digest
 
 

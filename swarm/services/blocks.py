@@ -13,7 +13,7 @@ from swarm.clock import Clock
 from swarm.data.blobs import expected_block_bytes
 from swarm.data.blocks import Blocks, Buffer
 from swarm.errors import FailureError, LinkLostError
-from swarm.ids import Digest, short
+from swarm.ids import Digest, PeerId, short
 from swarm.log import get_log
 from swarm.net.link import Link
 from swarm.protocol.blocks import BlockMachine, BlockStatistics
@@ -97,6 +97,8 @@ class BlockExchange:
         self.store = store
         self._clock = clock
         self._tasks = tasks
+        self.on_liar: Callable[[PeerId, Digest], None] = lambda _, __: None
+        """Hears which peer sent other bytes for a block; its link is closed."""
         self._machine = BlockMachine()
         self._wake = asyncio.Event()
         self._watching = False
@@ -292,8 +294,8 @@ class BlockExchange:
         if name == action.digest:
             self._feed(BlockKept(digest=action.digest))
             return
-        self._feed(BlockWrong(source=action.source, digest=action.digest))
-        _log.warning("link closed: a block with another hash", peer=link.peer, block=short(action.digest))
+        self._feed(BlockWrong(source=action.source, peer=link.peer, digest=action.digest))
+        self.on_liar(link.peer, action.digest)
         await link.aclose(f"your block {short(action.digest)} has another hash", CloseCode.PROTOCOL)
 
     def _start(self, work: Coroutine[None, None, None], name: str) -> None:

@@ -147,6 +147,7 @@ class Node(Handlers):
         withholding = Withholding(self.jobs.all)
         store = BlockStore(config.folder / BLOCKS_FOLDER, config.disk)
         self.exchange = BlockExchange(store, clock=clock, tasks=self.tasks, may_have=withholding.may_have)
+        self.exchange.on_liar = self.story.tell_of_liar
         self.blocks = JobBlocks(self, self.exchange, withholding)
         lines = LineBook(config.folder, self, self.blocks)
         coordinator = Coordinator(self, self.jobs, self.blocks, lines, coordinates=config.role == "peer")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from swarm.clock import Clock
-from swarm.ids import PeerId, short
+from swarm.ids import Digest, PeerId, short
 from swarm.log import Log
 
 KEPT: Final = 200
@@ -43,6 +43,11 @@ class Story:
         level(sentence, **({"peer": peer} if peer and short(peer) not in sentence else {}))
         for listener in self.listeners:
             listener(event)
+
+    def tell_of_liar(self, peer: PeerId, block: Digest) -> None:
+        """``peer`` sent other bytes for a block than its name stands for."""
+        what = f"peer {short(peer)} sent other bytes for block {short(block)}"
+        self.tell("trouble", f"{what}: its link is closed, and others are asked", peer=peer)
 
     def events(self) -> tuple[Happening, ...]:
         """All that is kept, oldest first."""

@@ -142,13 +142,29 @@ def test_wrong_bytes_are_asked_of_another_and_never_again_of_that_link(driver: D
     driver.seek(1, A, patience=1000.0)
     liar = driver.open(A)
     driver.reply(liar)
-    driver.handle(say.BlockWrong(source=liar.source, digest=A))
+    driver.handle(say.BlockWrong(source=liar.source, peer=source(liar.source).peer, digest=A))
     honest = driver.open(A)
     assert honest.source != liar.source
     for _ in range(40):
         driver.missing(driver.open(A))
         driver.wait(LAST_RETRY_SECONDS + POLL_SECONDS)
         assert driver.open(A).source == honest.source
+
+
+def test_a_peer_that_sent_wrong_bytes_is_not_asked_on_another_link_either(driver: Driver):
+    driver.links[1] = source(1)
+    driver.seek(1, A, B, C, patience=20.0)
+    lie = driver.open(A)
+    driver.reply(lie)
+    driver.handle(say.BlockWrong(source=lie.source, peer=source(1).peer, digest=A))
+    driver.lose(1)
+    driver.links[2] = Source(number=SourceNumber(2), peer=source(1).peer)
+    driver.wait(10.0)
+    assert driver.asks == []
+    driver.wait(12.0)
+    assert "11111111 sent other bytes" in driver.given_up[1]
+    driver.seek(2, A)
+    assert driver.open(A).source == 2
 
 
 def test_a_seeker_waits_for_sources_to_appear(driver: Driver):
@@ -412,7 +428,9 @@ class AnyOrder(RuleBasedStateMachine):
                 self.here.add(keep.digest)
                 self.driver.handle(say.BlockKept(digest=keep.digest))
             case "wrong":
-                self.driver.handle(say.BlockWrong(source=keep.source, digest=keep.digest))
+                self.driver.handle(
+                    say.BlockWrong(source=keep.source, peer=source(keep.source).peer, digest=keep.digest)
+                )
             case _:
                 self.driver.handle(say.KeepFailed(digest=keep.digest, sentence="full"))
 

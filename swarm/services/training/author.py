@@ -4,6 +4,7 @@ import asyncio
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from msgspec.structs import replace
 
 from swarm.data.blobs import put_graph
+from swarm.data.blocks import Keeps
 from swarm.data.dataset import describe, prepare
 from swarm.data.tensors import Array, put_tensor
 from swarm.errors import FailureError
@@ -78,9 +80,12 @@ class Author(Service):
         """
         loop = asyncio.get_running_loop()
         coordinator = await self._find_coordinator(patience)
-        manifest = await loop.run_in_executor(None, self._manifest, prepared, coordinator, patience)
-        blobs = blobs_of(manifest)
-        self._blocks.exchange.store.pin(PIN, (Digest(name) for blob in blobs for name in blob.blocks))
+        store = self._blocks.exchange.store
+        with store.holding() as held:
+            make = partial(self._manifest, prepared, coordinator, patience, held)
+            manifest = await loop.run_in_executor(None, make)
+            blobs = blobs_of(manifest)
+            store.pin(PIN, (Digest(name) for blob in blobs for name in blob.blocks))
         total = sum(blob.size for blob in blobs)
         self._tell_what_is_left_out(prepared)
         self._context.story.tell(
@@ -124,9 +129,10 @@ class Author(Service):
                 "start one with swarm peer"
             ) from None
 
-    def _manifest(self, prepared: PreparedJob, coordinator: PeerId, patience: float) -> Manifest:
+    def _manifest(
+        self, prepared: PreparedJob, coordinator: PeerId, patience: float, store: Keeps
+    ) -> Manifest:
         """In the executor: everything becomes blocks."""
-        store = self._blocks.exchange.store
         job, captured = prepared.job, prepared.captured
         transforms = job.transforms_in_order()
         tensors = []

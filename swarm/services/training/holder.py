@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from swarm.data.tensors import put_tensor
+from swarm.data.tensors import put_tensors
 from swarm.errors import FailureError, RemoteProtocolError
 from swarm.ids import JobId, PeerId, StageIndex, short
 from swarm.protocol.stalls import LOADING_SECONDS, SLOWEST_RATE
@@ -40,7 +40,6 @@ from swarm.wire.messages.pipeline import (
     StageReport,
     StepRecord,
 )
-from swarm.wire.records.blobs import TensorBlob
 from swarm.wire.records.manifest import blobs_of
 from swarm.wire.records.plan import Plan
 from swarm.wire.text import printable
@@ -297,13 +296,10 @@ class Holder(Service):
     async def _hand_over(self, held: _Held, pipeline: StagePipeline) -> None:
         """The last step is done: keep the trained tensors as blocks, and tell the coordinator which."""
         trained = await self._device.run(pipeline.work.trained)
-        store = self._blocks.exchange.store
-
-        def keep() -> tuple[TensorBlob, ...]:
-            return tuple(put_tensor(store, name, array, dtype) for name, (array, dtype) in trained.items())
-
-        tensors = await asyncio.get_running_loop().run_in_executor(None, keep)
-        self._blocks.pin_weights(held.job, [tensor.blob for tensor in tensors])
+        store, run = self._blocks.exchange.store, asyncio.get_running_loop().run_in_executor
+        with store.holding() as kept:
+            tensors = await run(None, put_tensors, kept, trained)
+            self._blocks.pin_weights(held.job, [tensor.blob for tensor in tensors])
         result = StageResult(
             job=held.job.id, generation=held.plan.generation, stage=pipeline.stage, tensors=tensors
         )

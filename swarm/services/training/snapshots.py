@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import Mapping
 
+from swarm.data.blocks import Keeps
 from swarm.data.tensors import Array, put_tensor
+from swarm.ids import Digest
 from swarm.services.boundary import job_boundary
 from swarm.services.context import Context
 from swarm.services.job import Job
@@ -46,18 +48,20 @@ class Snapshots:
     async def _keep(self, step: int, state: State) -> None:
         store = self._blocks.exchange.store
 
-        def put() -> tuple[StateTensor, ...]:
-            return tuple(
-                StateTensor(part, put_tensor(store, name, array, dtype))
+        def put(held: Keeps) -> tuple[StateTensor, ...]:
+            tensors = tuple(
+                StateTensor(part, put_tensor(held, name, array, dtype))
                 for (part, name), (array, dtype) in state.items()
             )
+            store.sync(Digest(name) for one in tensors for name in one.tensor.blob.blocks)
+            return tensors
 
         def without(sentence: str) -> None:
             words = f"no snapshot of stage {self._stage + 1} after step {step}: {sentence}"
             self._context.story.tell("trouble", words)
 
-        with job_boundary(self._job.id, without):
-            tensors = await asyncio.get_running_loop().run_in_executor(None, put)
+        with job_boundary(self._job.id, without), store.holding() as held:
+            tensors = await asyncio.get_running_loop().run_in_executor(None, put, held)
             if self._job.ended or self._job.plan is not self._plan:
                 return
             blobs = [one.tensor.blob for one in tensors]

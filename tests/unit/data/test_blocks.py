@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from swarm.data.blocks import Blocks, BlockStore, MemoryBlockStore
 from swarm.errors import FailureError, LocalError
 from swarm.ids import Digest, digest
-from swarm.wire.limits import MAX_BLOCK_BYTES
+from swarm.testing.disks import CANNOT, fill, make_read_only, small_disk
+from swarm.wire.limits import MAX_BLOCK_BYTES, MIB
 
 MakeStore = Callable[[int], Blocks]
 
@@ -79,6 +80,20 @@ def test_pinned_blocks_stay_and_what_does_not_fit_beside_them_is_refused(make_st
     store.unpin("job")
     store.put(block(4, 200))
     assert store.size == 300
+    store.check()
+
+
+def test_what_is_held_is_not_evicted_by_what_is_put_after_it(make_store: MakeStore):
+    store = make_store(300)
+    before = [store.put(block(number)) for number in range(2)]
+    with store.holding() as held:
+        names = [held.put(block(number)) for number in range(3, 6)]
+        assert [store.has(name) for name in (*before, *names)] == [False, False, True, True, True]
+        with pytest.raises(FailureError, match="the block store is full"):
+            held.put(block(6))
+        store.pin("job", names[:1])
+    store.put(block(7, 200))
+    assert [store.has(name) for name in names] == [True, False, False]
     store.check()
 
 
@@ -201,6 +216,79 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_behind(tmp_path: Path, monke
     assert store.get(store.put(block(1, 300))) is not None
 
 
+def test_where_the_disk_is_full_before_the_store_is_what_nobody_needs_makes_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    store, room = BlockStore(tmp_path, 1000), 300
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        if sum(path.stat().st_size for path in files(tmp_path)) > room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    names = [store.put(block(number)) for number in range(3)]
+    store.pin("job", names[:1])
+    names.append(store.put(block(3, 200)))
+    assert [store.has(name) for name in names] == [True, False, False, True]
+    store.pin("job", names)
+    with pytest.raises(FailureError, match="free some space there"):
+        store.put(block(4))
+    assert (store.size, len(files(tmp_path))) == (300, 2)
+    store.check()
+
+
+def test_what_was_deleted_or_cut_short_behind_the_stores_back_is_written_again(tmp_path: Path):
+    store = BlockStore(tmp_path, 300)
+    name = store.put(b"hello")
+    for damage in (None, b"he"):
+        (path,) = files(tmp_path)
+        path.unlink() if damage is None else path.write_bytes(damage)
+        assert store.put(b"hello") == name
+        assert store.get(name) == b"hello"
+    assert store.size == 5
+    store.check()
+
+
+@pytest.mark.parametrize(("number", "stays"), [(errno.EMFILE, True), (errno.EIO, False)])
+def test_only_what_the_disk_has_lost_is_thrown_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, stays: bool
+):
+    store = BlockStore(tmp_path, 300)
+    name = store.put(b"hello")
+
+    def fail(_: Path) -> bytes:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as failing:
+        failing.setattr(Path, "read_bytes", fail)
+        if stays:
+            with pytest.raises(FailureError, match=f"cannot read blocks in {tmp_path}: "):
+                store.get(name)
+        else:
+            assert store.get(name) is None
+    assert store.get(name) == (b"hello" if stays else None)
+
+
+def test_blocks_that_cannot_be_erased_leave_the_accounts_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    store = BlockStore(tmp_path, 300)
+    store.put(block(1, 300))
+
+    def fail(_: Path, *, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with monkeypatch.context() as failing:
+        failing.setattr(Path, "unlink", fail)
+        with pytest.raises(FailureError, match=os.strerror(errno.EROFS)):
+            store.put(block(2, 200))
+    names = [store.put(block(number)) for number in range(3, 6)]
+    assert all(store.has(name) for name in names)
+    store.check()
+
+
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path):
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(FailureError, match="cannot keep blocks in"):
@@ -258,3 +346,23 @@ def test_blocks_are_findable_after_a_power_cut_once_they_are_synced(
     above = [tmp_path / "home", tmp_path / "home" / "blocks"]
     shards = [tmp_path / "home" / "blocks" / name[:2] for name in names[:2]]
     assert synced == {folder.stat().st_ino for folder in (*above, *shards)}
+
+
+@pytest.mark.skipif(bool(CANNOT), reason=CANNOT)
+def test_on_a_real_disk_without_room_and_on_one_that_takes_nothing_what_is_kept_stays(tmp_path: Path):
+    with small_disk(tmp_path / "disk", MIB) as disk:
+        store = BlockStore(disk / "blocks", 10 * MIB)
+        names = [store.put(bytes([number]) * (MIB // 8)) for number in range(4)]
+        fill(disk)
+        store.pin("job", names[2:])
+        names.append(store.put(bytes([4]) * (MIB // 8)))
+        assert [store.has(name) for name in names] == [False, True, True, True, True]
+        store.pin("job", names)
+        with pytest.raises(FailureError, match=rf"^cannot keep blocks in {disk}/blocks: No space left"):
+            store.put(bytes([5]) * (MIB // 8))
+        make_read_only(disk)
+        with pytest.raises(FailureError, match=r"Read-only file system: .*--home$"):
+            store.put(bytes([6]) * 10)
+        assert store.get(names[4]) == bytes([4]) * (MIB // 8)
+        assert store.put(bytes([4]) * (MIB // 8)) == names[4]
+        store.check()

@@ -113,10 +113,13 @@ class Room:
     def __init__(self, tasks: asyncio.TaskGroup, clock: ManualClock) -> None:
         self.tasks = tasks
         self.clock = clock
+        self.liars: list[tuple[PeerId, Digest]] = []
 
     def exchange(self, store: Blocks | None = None) -> BlockExchange:
         store = store if store is not None else MemoryBlockStore(1 << 30)
-        return BlockExchange(store, clock=self.clock, tasks=self.tasks)
+        made = BlockExchange(store, clock=self.clock, tasks=self.tasks)
+        made.on_liar = lambda peer, name: self.liars.append((peer, name))
+        return made
 
 
 def join(one: BlockExchange | None, other: BlockExchange | None, *, names: str = "ab") -> FakeLink:
@@ -224,6 +227,7 @@ async def test_wrong_bytes_close_the_link_and_the_block_comes_from_another(clock
         )
         await asyncio.sleep(0.1)
         assert bad.closed == f"your block {name[:8]} has another hash"
+        assert here.liars == [("b" * 32, name)]
         assert not one.store.has(name)
         honest.store.put(b"truth")
         links.append(good)
