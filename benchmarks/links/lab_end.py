@@ -11,7 +11,7 @@ it writes is the port that it listens on. The commands are the methods of :class
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -212,14 +212,18 @@ async def _node(folder: Path) -> AsyncIterator[tuple[Pool, _WatchedNode]]:
 async def _serve(folder: Path, kind: str) -> None:
     opened = _node(folder) if kind == "node" else _pool(folder, int(kind))
     async with opened as (pool, handlers), asyncio.TaskGroup() as tasks:
-        end = End(pool, handlers, tasks)
-        commands = asyncio.StreamReader()
-        await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(commands), sys.stdin
-        )
-        _tell(pool.listening[0].port)
-        while line := await commands.readline():
-            _tell(await end.obey(line.decode()))
+        await obey_lines(End(pool, handlers, tasks).obey, pool.listening[0].port)
+
+
+async def obey_lines(obey: Callable[[str], Awaitable[Any]], first: Any) -> None:
+    """Write what comes first, and then the answer to each line on standard input, until that ends."""
+    commands = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(commands), sys.stdin
+    )
+    _tell(first)
+    while line := await commands.readline():
+        _tell(await obey(line.decode()))
 
 
 def _tell(answer: Any) -> None:

@@ -17,15 +17,21 @@ from swarm.errors import FailureError
 from swarm.testing.netlab.forwarding import program_environment
 from swarm.testing.netlab.running import RunningLab
 
+_PROGRAM: Final = "benchmarks.links.lab_end"
 _AVAILABLE: Final = "/proc/sys/net/ipv4/tcp_available_congestion_control"
 
 
 class LabEnd:
-    """A pool or a node on ``host``, as a process; ``kind`` is ``node`` or the cap on what the pool sends."""
+    """A pool or a node on ``host``, as a process; ``kind`` is ``node`` or the cap on what the pool sends.
 
-    def __init__(self, lab: RunningLab, host: str, folder: Path, *, kind: str = "0") -> None:
+    Or another ``program`` that takes such arguments and obeys such lines.
+    """
+
+    def __init__(
+        self, lab: RunningLab, host: str, folder: Path, *, kind: str = "0", program: str = _PROGRAM
+    ) -> None:
         self.host = host
-        command = [sys.executable, "-m", "benchmarks.links.lab_end", str(folder), str(os.getpid()), kind]
+        command = [sys.executable, "-m", program, str(folder), str(os.getpid()), kind]
         self.process = lab.popen(
             host,
             command,
@@ -63,7 +69,7 @@ class LabEnd:
 @contextlib.contextmanager
 def pools(lab: RunningLab, hosts: Sequence[str], *, up: int = 0) -> Iterator[list[LabEnd]]:
     """A pool on each of ``hosts``; the others have dialed the first, whose cap on what it sends is ``up``."""
-    folder = _members(lab, hosts)
+    folder = members(lab, hosts)
     with contextlib.ExitStack() as closing:
         ends: list[LabEnd] = []
         for host in hosts:
@@ -80,7 +86,7 @@ def pools(lab: RunningLab, hosts: Sequence[str], *, up: int = 0) -> Iterator[lis
 @contextlib.contextmanager
 def nodes(lab: RunningLab, hosts: Sequence[str]) -> Iterator[list[LabEnd]]:
     """A node on each of ``hosts``, which joins through the first."""
-    folder = _members(lab, hosts, doors=(f"{lab.address(hosts[0])}:{PORT}",))
+    folder = members(lab, hosts, doors=(f"{lab.address(hosts[0])}:{PORT}",))
     with contextlib.ExitStack() as closing:
         ends: list[LabEnd] = []
         for host in hosts:
@@ -90,7 +96,7 @@ def nodes(lab: RunningLab, hosts: Sequence[str]) -> Iterator[list[LabEnd]]:
         yield ends
 
 
-def _members(lab: RunningLab, hosts: Sequence[str], *, doors: tuple[str, ...] = ()) -> Path:
+def members(lab: RunningLab, hosts: Sequence[str], *, doors: tuple[str, ...] = ()) -> Path:
     """The folder with those of a new swarm's members, named as the hosts."""
     folder = Path(tempfile.mkdtemp(dir=lab.folder))
     ours.make_members(folder, *hosts, doors=doors)

@@ -1,0 +1,1 @@
+"""What ``benchmarks.transfer`` measures: a snapshot of a stage, fetched from several peers at once."""
