@@ -81,7 +81,7 @@ class Driver:
         self._read_at = 0.0
         """When more may be received: what came last has passed by then, at the capped rate."""
         self._held_until = math.inf
-        """When a cap lets go what it held up in this turn."""
+        """When a cap or the pace lets go what it held up in this turn."""
         self._written = 0
         """Bytes that turns have given to the channel."""
         self._loop = asyncio.get_running_loop()
@@ -239,6 +239,8 @@ class Driver:
                 break
             if self._written - begun >= TURN_BYTES:
                 return True
+            if not session.wants_control and self._is_held(session.bulk_at):
+                break
             if up is None:
                 self._feed(Writable(channel.unsent))
             elif self._may_write(up):
@@ -274,7 +276,7 @@ class Driver:
             up.settle(written)
 
     def _is_held(self, until: float) -> bool:
-        """Whether a cap holds something up ``until`` then; if so, it is looked at again, however soon."""
+        """Whether something is held up ``until`` then; if so, it is looked at again, however soon."""
         is_held = until > self._elapsed()
         if is_held:
             self._stirred = True

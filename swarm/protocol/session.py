@@ -100,6 +100,11 @@ class Session:
         return self._state != "up" or self._traffic.wants_control
 
     @property
+    def bulk_at(self) -> float:
+        """From when on the next bulk frame may go, at the pace of the path."""
+        return self._traffic.flight.bulk_at
+
+    @property
     def bulk_frame_bytes(self) -> int:
         """Payload bytes of one bulk frame at the measured rate."""
         return self._traffic.bulk_frame_bytes

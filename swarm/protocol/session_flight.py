@@ -32,6 +32,13 @@ PINGS_PER_FLIGHT: Final = 4
 RATE_SAMPLES: Final = 16
 SHORTEST_SECONDS: Final = QUEUE_SECONDS / 2
 """A rate is taken over no less: shapers let bursts pass."""
+PACE: Final = 1.25
+"""How much faster than bulk arrives it may be written, so that a rate that rises is found; as BBR probes."""
+BURST_SECONDS: Final = QUEUE_SECONDS / 2
+"""What the pace lets pass at once. PONGs wait behind what is written: if that were all at once, so would they
+be, and what the other side writes next (Zhang, Shenker and Clark, SIGCOMM 1991)."""
+MOST_PACED: Final = 50e6
+"""Bytes a second from which on a program's own lateness counts for more than bursts: pace would add to it."""
 OTHERS_SECONDS: Final = 2.0
 OTHERS_ROUND_TRIPS: Final = 3.0
 """A queue that stays so long, and so many round trips, although this link does not fill it is that of others.
@@ -50,15 +57,22 @@ own queue, which others' links had taken for a part of the path, or this one's t
 
 
 class _Mark(Struct, frozen=True, gc=False):
-    """A ping on its way: what was written before it, and what was known to have arrived then, since when,
-    and when that had been written."""
+    """A ping on its way, what was written before it, and what had arrived some time before."""
 
     token: bytes
     total: int
     at: float
-    arrived: int
-    arrived_at: float
-    arrived_left_at: float
+    since: "_Arrival"
+
+
+class _Arrival(Struct, frozen=True, gc=False):
+    """What is known to have arrived, since when, and when that had been written."""
+
+    total: int
+    at: float
+    left_at: float
+    after_rest: bool = False
+    """Whether nothing was under way: the path has to be filled first, so a rate from here on is too low."""
 
 
 class WayBack:
@@ -95,13 +109,16 @@ class Flight:
         """Bytes a second that arrive; 0 while that is not known."""
         self.way_back = WayBack()
         self._round_trip = float("inf")
-        self._arrived = 0
-        self._arrived_at = self._arrived_left_at = 0.0
+        self._arrived = self._since = _Arrival(0, 0.0, 0.0)
         self._marks: list[_Mark] = []
         self._rates: list[float] = []
         self._full_at = float("-inf")
         self._look_at = 0.0
         self._look_until = 0.0
+        self._rests = True
+        """Whether no more waited when bulk was written last."""
+        self._written = 0
+        self._free_at = 0.0
         self._beginning = True
         """Whether no queue was seen yet."""
         self._shortest = float("inf")
@@ -109,7 +126,12 @@ class Flight:
 
     def has_room(self, total: int) -> bool:
         """Whether more bulk may be written."""
-        return total - self._arrived < self.limit
+        return total - self._arrived.total < self.limit
+
+    @property
+    def bulk_at(self) -> float:
+        """From when on the pace lets more bulk be written."""
+        return self._free_at - BURST_SECONDS
 
     def is_stuck(self, total: int) -> bool:
         """Whether nothing but a ping will show that there is room."""
@@ -123,23 +145,18 @@ class Flight:
 
     def wrote(self, total: int, *, more: bool, now: float) -> None:
         """Bulk was written; ``more`` says whether more waits."""
-        if more and not self.has_room(total):
+        self._rests = not more
+        if 0.0 < self.rate < MOST_PACED and not self._beginning:
+            self._free_at = max(self._free_at, now) + (total - self._written) / (PACE * self.rate)
+        self._written = total
+        if more and (now < self.bulk_at or not self.has_room(total)):
             self._full_at = now
 
     def pinged(self, token: bytes, total: int, now: float) -> None:
         """A ping was written after ``total`` bytes."""
-        if not self._marks and self.has_room(total):  # at rest: what came before says nothing about the rate
-            self._arrived, self._arrived_at, self._arrived_left_at = total, now, now
-        self._marks.append(
-            _Mark(
-                token=token,
-                total=total,
-                at=now,
-                arrived=self._arrived,
-                arrived_at=self._arrived_at,
-                arrived_left_at=self._arrived_left_at,
-            )
-        )
+        if not self._marks and self._rests:  # what came before says nothing about the rate
+            self._arrived = self._since = _Arrival(total, now, now, after_rest=True)
+        self._marks.append(_Mark(token, total, now, self._since))
 
     def answered(self, token: bytes, now: float) -> None:
         """A pong came. One to nothing is ignored."""
@@ -148,9 +165,9 @@ class Flight:
         mark = self._marks.pop(0)
         while mark.token != token:
             mark = self._marks.pop(0)
-        self._arrived = max(self._arrived, mark.total)
-        self._arrived_at = now
-        self._arrived_left_at = mark.at
+        if now - self._since.at >= SHORTEST_SECONDS:
+            self._since = self._arrived
+        self._arrived = _Arrival(mark.total, now, mark.at)
         sample = now - mark.at
         self._round_trip = min(self._round_trip, sample)
         back = min(self.way_back.queue(now), MOST_BACK * self._allowance, sample - self._round_trip)
@@ -174,10 +191,9 @@ class Flight:
 
         Answers that come late all at once seem to come fast: nothing arrives faster than it was written.
         """
-        rate = (mark.total - mark.arrived) / max(
-            now - mark.arrived_at, mark.at - mark.arrived_left_at, SHORTEST_SECONDS
-        )
-        if rate > self.rate or self._full_at >= mark.arrived_at:
+        since = mark.since
+        rate = (mark.total - since.total) / max(now - since.at, mark.at - since.left_at, SHORTEST_SECONDS)
+        if rate > self.rate or (self._full_at >= since.at and not since.after_rest):
             self._rates = [*self._rates[1 - RATE_SAMPLES :], rate]
             self.rate = max(self._rates)
 

@@ -40,6 +40,8 @@ class Path:
     def run(self, seconds: float, *, busy: bool = True) -> float:
         """Bytes a second that arrive meanwhile."""
         end, before = self.now + seconds, self.arrived
+        if not busy:
+            self.flight.wrote(self.total, more=False, now=self.now)
         while self.now < end:
             while self.pongs and self.pongs[0][0] <= self.now:
                 self.flight.answered(self.pongs.popleft()[1], self.now)
@@ -47,7 +49,7 @@ class Path:
                 self.arrived += self.arrivals.popleft()[1]
             if busy and self.flight.is_stuck(self.total):
                 self.ping()
-            while busy and self.flight.has_room(self.total):
+            while busy and self.flight.has_room(self.total) and self.now >= self.flight.bulk_at:
                 if self.flight.is_ping_due(self.total):
                     self.ping()
                 self.total += FRAME
