@@ -208,14 +208,16 @@ class BlockExchange:
     def on_offer(self, link: Link, message: Message, size: int) -> str | None:
         """Whether a payload of ``size`` bytes that begins is wanted: empty, or a sentence why not.
 
-        None for one of another flow.
+        None for one of another flow. Raises RemoteProtocolError where too many were not.
         """
         if not isinstance(message, BlockReply):
             return None
         number = self._number(link)
         most = self._machine.most_bytes(number, message.request)
         if most is None:
-            return "nobody here asked for that block"
+            unwanted = "nobody here asked for that block"
+            link.charge(unwanted)
+            return unwanted
         if size > most:
             self._feed(ReplyRefused(source=number, request=message.request))
             return f"that block has at most {most} bytes"

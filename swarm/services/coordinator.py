@@ -107,10 +107,11 @@ class Coordinator(Service):
                 return False
 
     def _deliver(self, job: JobId, event: Event) -> bool:
-        """To the job's machine; a message for a job that is not coordinated here has no effect."""
+        """To the job's machine; nobody here takes a message for a job that is not coordinated here."""
         running = self._running.get(job)
-        if running is not None:
-            self._feed(running, event)
+        if running is None:
+            return False
+        self._feed(running, event)
         return True
 
     def _on_job(self, job: Job) -> None:
@@ -287,7 +288,7 @@ class Coordinator(Service):
         """Somebody wants to hear of a job: of what has been, once while its link is up, and of what comes."""
         running = self._running.get(JobId(follow.job))
         if running is None or running.job.ended or sender in running.catching_up | running.followers:
-            return True
+            return False
         running.catching_up.add(sender)
         if running.issued is not None:
             self._context.send(sender, running.issued)

@@ -175,8 +175,9 @@ class Holder(Service):
         match message:
             case BoundaryTensor() | SharedTensor() | StageReport() | StepRecord():
                 pipeline = self._pipeline(sender, message)
-                if pipeline is not None:
-                    pipeline.take(sender, message, payload)
+                if pipeline is None:
+                    return False
+                pipeline.take(sender, message, payload)
             case PlanStart():
                 for pipeline in self._ordered(sender, message):
                     pipeline.start()

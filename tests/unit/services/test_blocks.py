@@ -59,6 +59,10 @@ class FakeLink:
         self.seen: list[Message] = []
         """What was delivered to this end."""
         self.unwanted: list[str] = []
+        self.charged: list[str] = []
+
+    def charge(self, what: str) -> None:
+        self.charged.append(what)
 
     def post(self, message: Message, payload: bytes = b"") -> FakeSending:
         if self.closed:
@@ -396,7 +400,7 @@ async def test_unwanted_payloads_are_refused_before_they_are_received(clock: Man
         sending = link.other.post(BlockReply(request=7), b"unasked")
         with pytest.raises(RemoteRefusalError):
             await sending.wait()
-        assert link.unwanted == ["nobody here asked for that block"]
+        assert link.unwanted == link.charged == ["nobody here asked for that block"]
         assert not link.closed
 
 

@@ -120,8 +120,9 @@ async def test_who_follows_again_and_again_is_answered_once_and_no_faster_than_i
     service, followed = coordinator(world), job()
     world.on_job[0](followed)
     service._running[JOB].heard += [progress(step) for step in range(10)]
+    assert service.handle(FOLLOWER, JobFollow(job=JOB, since=0), NOTHING)
     for _ in range(100):
-        assert service.handle(FOLLOWER, JobFollow(job=JOB, since=0), NOTHING)
+        assert not service.handle(FOLLOWER, JobFollow(job=JOB, since=0), NOTHING), "it is charged"
     await asyncio.sleep(0)
     assert [type(message) for message in world.sent] == [JobNotice] + [JobProgress] * 4
     world.reads.set()
@@ -154,13 +155,16 @@ async def test_what_a_peer_cannot_run_is_part_of_its_offer(world: World) -> None
     assert {offer.memory: offer.lacks for offer in offers} == {5: {"aten.gelu.default"}, 6: frozenset()}
 
 
-async def test_a_node_that_does_not_coordinate_takes_no_job_and_charges_nobody(world: World) -> None:
+async def test_what_is_said_of_a_job_that_is_not_coordinated_here_is_taken_by_nobody(world: World) -> None:
     service = coordinator(world, coordinates=False)
     world.on_job[0](job())
     assert service._running == {}
-    assert service.handle(STRANGER, Offer(job=JOB, memory=1, flops=1.0, holding=False), NOTHING)
-    assert service.handle(STRANGER, StageReady(job=JOB, generation=1, stage=0), NOTHING)
-    assert service.handle(STRANGER, JobFollow(job=JOB, since=0), NOTHING)
+    for message in (
+        Offer(job=JOB, memory=1, flops=1.0, holding=False),
+        StageReady(job=JOB, generation=1, stage=0),
+        JobFollow(job=JOB, since=0),
+    ):
+        assert not service.handle(STRANGER, message, NOTHING), "it is charged"
 
 
 @pytest.mark.parametrize(
