@@ -3,17 +3,21 @@
 A link that the network ended is likely to be possible again soon: the cable, the radio, the router, a
 laptop that slept. Nobody has to be found for that, so it does not wait for the DHT. Both ends try, and pools
 settle calls that cross on one link. Who said goodbye, or was sent away, is not called.
+
+Where a peer says that it is, others may be: one member whose links break must not have the whole swarm call
+somebody else for an hour. So hosts where it was neither called nor called from are called a few times only.
 """
 
 import asyncio
-from collections.abc import Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Final
 
 from swarm.clock import Clock
-from swarm.errors import RemoteError, RemoteRefusalError, UserError
+from swarm.errors import MisuseError, RemoteError, RemoteRefusalError, UserError
 from swarm.ids import PeerId
 from swarm.log import get_log
+from swarm.net.address import Address
 from swarm.net.link import Link
 from swarm.net.pool import Pool
 
@@ -28,6 +32,8 @@ GIVE_UP_SECONDS: Final = 3600.0
 ANSWER_SECONDS: Final = 2.0
 """How long an address may take to answer: TCP asks at the begin and a second later, and then too rarely."""
 CALLS_AT_ONCE: Final = 64
+CLAIMED_CALLS: Final = 6
+"""Calls after which a host is called no more where the peer only says that it is."""
 OTHERS_EVERY: Final = 3
 """Where this peer had made the call, the address that had answered is tried, but for each such time."""
 
@@ -59,17 +65,18 @@ class Redialing:
         """``link`` has ended: call its peer again, if that may help."""
         if link.end is None or link.end.by != "network" or link.peer in self._called:
             return
-        known = link.address if link.dialed else ""
-        others = [address for address in link.hello.addresses if address != known]
-        if known or others:
+        places = _Places.of(link)
+        if places.known or places.others:
             self._called.add(link.peer)
-            self._tasks.create_task(self._redial(link.peer, known, others), name="redial")
+            self._tasks.create_task(self._redial(link.peer, places), name="redial")
 
-    async def _redial(self, peer: PeerId, known: str, others: Sequence[str]) -> None:
+    async def _redial(self, peer: PeerId, places: "_Places") -> None:
         began, attempts = self._clock.elapsed(), 0
         try:
             while await self._is_still_lost(peer, since=began):
-                address = _choose(known, others, attempts)
+                address = places.choose(attempts)
+                if not address:
+                    return
                 attempts += 1
                 async with self._at_once:
                     if await self._attempt(peer, address):
@@ -99,9 +106,37 @@ class Redialing:
         return True
 
 
-def _choose(known: str, others: Sequence[str], attempts: int) -> str:
-    """The address to call after so many attempts: one at a time, since each may take ANSWER_SECONDS."""
-    if not known:
-        return others[attempts % len(others)]
-    rounds, turn = divmod(attempts, OTHERS_EVERY)
-    return others[rounds % len(others)] if others and turn == OTHERS_EVERY - 1 else known
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Places:
+    """Where a lost peer may be."""
+
+    known: str
+    """Where it was called; empty where it had called."""
+    others: tuple[str, ...]
+    """Where it says that it is."""
+    own: tuple[str, ...]
+    """Those of them at the host that the link was with."""
+
+    @classmethod
+    def of(cls, link: Link) -> "_Places":
+        known, host = link.address if link.dialed else "", link.remote.neighbourhood
+        others = tuple(address for address in link.hello.addresses if address != known)
+        own = tuple(address for address in others if _host_of(address) == host)
+        return cls(known=known, others=others, own=own)
+
+    def choose(self, attempts: int) -> str:
+        """The address to call after so many attempts: one at a time, since each may take ANSWER_SECONDS.
+
+        Empty where none is left.
+        """
+        rounds, turn = divmod(attempts, OTHERS_EVERY if self.known else 1)
+        others = self.others if rounds < CLAIMED_CALLS else self.own
+        is_others_turn = not self.known or turn == OTHERS_EVERY - 1
+        return others[rounds % len(others)] if others and is_others_turn else self.known
+
+
+def _host_of(address: str) -> str:
+    try:
+        return Address.parse(address).neighbourhood
+    except MisuseError:
+        return ""

@@ -11,9 +11,11 @@ import pytest
 
 from swarm.errors import FailureError, RemoteRefusalError
 from swarm.ids import PeerId
+from swarm.net.address import Address
 from swarm.protocol.session_events import End
 from swarm.services.redialing import (
     ANSWER_SECONDS,
+    CLAIMED_CALLS,
     GIVE_UP_SECONDS,
     LONGEST_PAUSE_SECONDS,
     PAUSE_SECONDS,
@@ -26,9 +28,16 @@ PEER, OTHER = PeerId("a" * 32), PeerId("b" * 32)
 SILENT = End(by="network", code="silent", sentence="was silent for 9.0 s")
 
 
-def broken(*, end: End | None = SILENT, dialed: bool = True, hello: Sequence[str] = ("h:1", "h:2")) -> Any:
+def broken(
+    *, end: End | None = SILENT, dialed: bool = True, hello: Sequence[str] = ("h:1", "h:2"), host: str = "h"
+) -> Any:
     return SimpleNamespace(
-        peer=PEER, end=end, dialed=dialed, address="d:1", hello=SimpleNamespace(addresses=tuple(hello))
+        peer=PEER,
+        end=end,
+        dialed=dialed,
+        address="d:1",
+        remote=Address(host, 50_000),
+        hello=SimpleNamespace(addresses=tuple(hello)),
     )
 
 
@@ -128,6 +137,26 @@ def test_who_had_called_is_tried_where_it_says_that_it_listens() -> None:
         street.answer = street.link
 
     play(scene)
+
+
+@pytest.mark.parametrize("dialed", [False, True])
+def test_who_only_says_that_it_is_at_somebody_elses_host_has_it_called_a_few_times(dialed: bool) -> None:
+    async def scene(street: Street, redialing: Redialing) -> None:
+        hello = ("victim:80", "192.0.2.1:7", "no address", "victim:22")
+        redialing.lost(broken(dialed=dialed, hello=hello, host="192.0.2.1"))
+        await asyncio.sleep(2 * GIVE_UP_SECONDS)
+        calls = [where for _, where in street.calls]
+        assert sum(where.startswith("victim:") for where in calls) < CLAIMED_CALLS
+        assert calls.count("192.0.2.1:7") > 100, "there it was seen"
+
+    async def nowhere(street: Street, redialing: Redialing) -> None:
+        redialing.lost(broken(dialed=False, hello=("victim:80",), host="192.0.2.1"))
+        await asyncio.sleep(60.0)
+        assert len(street.calls) == CLAIMED_CALLS
+        assert not redialing.called
+
+    play(scene)
+    play(nowhere)
 
 
 @pytest.mark.parametrize(
