@@ -17,7 +17,8 @@ REQUEST_SECONDS: Final = 10.0
 class Connections:
     """Connections made by ``serve``, which gives the protocol of each.
 
-    One that has not made an allowed request yet makes room for a new one where there are too many.
+    Where there are too many, one that has made no allowed request yet makes room for a new one, else the one
+    that made its last the longest ago: it may be reading none of the answers.
     """
 
     def __init__(
@@ -30,7 +31,8 @@ class Connections:
         self._serve = serve
         self._limit = limit
         self._seconds = seconds
-        self._open: set[asyncio.BaseTransport] = set()
+        self._open: dict[asyncio.BaseTransport, None] = {}
+        """In the order of their last allowed requests."""
         self._fresh: dict[asyncio.BaseTransport, asyncio.TimerHandle] = {}
         """Those without an allowed request, the oldest first, and what ends them."""
 
@@ -43,24 +45,21 @@ class Connections:
 
     def allowed(self, transport: asyncio.BaseTransport | None) -> None:
         """A request on ``transport`` was allowed: it may stay."""
-        if transport is not None:
+        if transport in self._open:
             self._settle(transport)
+            self._open[transport] = self._open.pop(transport)
 
-    def enter(self, transport: asyncio.BaseTransport) -> bool:
-        """A connection is made; False where there is no place for it."""
+    def enter(self, transport: asyncio.BaseTransport) -> None:
+        """A connection is made, and another one ends where there is no place for both."""
         if len(self._open) >= self._limit:
-            oldest = next(iter(self._fresh), None)
-            if oldest is None:
-                return False
-            self._drop(oldest)
-        self._open.add(transport)
+            self._drop(next(iter(self._fresh or self._open)))
+        self._open[transport] = None
         loop = asyncio.get_running_loop()
         self._fresh[transport] = loop.call_later(self._seconds, self._drop, transport)
-        return True
 
     def leave(self, transport: asyncio.BaseTransport) -> None:
         """A connection is gone."""
-        self._open.discard(transport)
+        self._open.pop(transport, None)
         self._settle(transport)
 
     def _settle(self, transport: asyncio.BaseTransport) -> None:
@@ -74,7 +73,7 @@ class Connections:
 
 
 class _Watched(asyncio.Protocol):
-    """Passes everything on to the protocol of the HTTP library, for a connection that has a place."""
+    """Passes everything on to the protocol of the HTTP library, until the connection loses its place."""
 
     def __init__(self, inner: asyncio.Protocol, connections: Connections) -> None:
         self._inner = inner
@@ -82,9 +81,7 @@ class _Watched(asyncio.Protocol):
         self._transport: asyncio.BaseTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if not self._connections.enter(transport):
-            transport.close()
-            return
+        self._connections.enter(transport)
         self._transport = transport
         self._inner.connection_made(transport)
 
