@@ -68,6 +68,14 @@ class Hosted(Generic[_Node]):
     status_url: str
 
 
+def require_place(options: NodeOptions) -> None:
+    """Raise MisuseError or FailureError where no node can run in the home: before work that takes long."""
+    home = options.node_home
+    if options.invite is None and not (home.folder / STATE_FILE).exists():
+        raise nobody_joined(home.folder)
+    home.require_free()
+
+
 def run_node(
     options: NodeOptions,
     make: Callable[[Home, Identity], _Node],
@@ -115,10 +123,9 @@ async def host_node(
     Raises MisuseError, FailureError or RemoteRefusalError, in one line, where the node cannot be.
     """
     home = options.node_home
+    require_place(options)
     newcomer = not (home.folder / STATE_FILE).exists()
     invite = None if options.invite is None else read_invite(options.invite)
-    if newcomer and invite is None:
-        raise nobody_joined(home.folder)
     with home.lock() as lock:
         async with contextlib.AsyncExitStack() as stack:
             try:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bootstrap.commandline import InterruptedRunError
-from bootstrap.hosting import Hosted, run_node
+from bootstrap.hosting import Hosted, require_place, run_node
 from bootstrap.output import say
 from peer.config import PeerOptions
 from peer.training_part import require_training_part
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 def peer(options: PeerOptions) -> None:
     """Run a peer; returns once its user has ended it."""
     require_training_part()
+    require_place(options)
     gift = _gift(options)
     try:
         run_node(

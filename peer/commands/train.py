@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from bootstrap.commandline import INTERRUPTED, InterruptedRunError
-from bootstrap.hosting import Hosted, run_node
+from bootstrap.hosting import Hosted, require_place, run_node
 from bootstrap.output import print_json, print_line, say
 from peer.commands.jobs import ANY_PORT
 from peer.config import TrainOptions
@@ -39,6 +39,7 @@ def train(options: TrainOptions) -> int:
     require_training_part()
     if not options.file.is_file():
         raise MisuseError(f"{options.file} is not a file: give the Python file with the job")
+    require_place(options)
     from swarm.train.job import load_job  # noqa: PLC0415 - imports torch
 
     job = load_job(options.file)

@@ -74,6 +74,11 @@ class Home:
             return None
         return said if _is_alive(said) else None
 
+    def require_free(self) -> None:
+        """Raise what :meth:`lock` raises where another process owns the home; touches nothing."""
+        if self.running() is not None:
+            raise FailureError(self._in_use())
+
     @contextlib.contextmanager
     def lock(self) -> Iterator["HomeLock"]:
         """Own the home until the context ends.

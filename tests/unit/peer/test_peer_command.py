@@ -1,5 +1,7 @@
 """What ``swarm peer`` gives, and what it refuses before anybody is promised anything."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,22 @@ def test_stages_are_compiled_only_where_that_is_asked_for() -> None:
     assert not compiled, "it is like no other machine"
 
 
+@pytest.mark.parametrize("words", [("peer", "--device", "gpu9"), ("train", __file__)])
+def test_a_home_where_it_cannot_run_is_named_before_torch_and_the_job_are_looked_at(
+    words: tuple[str, ...],
+    tmp_path: Path,
+    node: Callable[..., AbstractContextManager[str]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run_program(app, "swarm", [*words, "--home", str(tmp_path)]) == 2
+    assert "give --invite to join a swarm" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+    arguments = [*words, "--home", str(tmp_path), "--name", "taken", "--invite", "whichever"]
+    with node(Home(tmp_path, "taken")):
+        assert run_program(app, "swarm", arguments) == 1
+    assert "home in use by process" in capsys.readouterr().err
+
+
 def test_mine_are_the_jobs_of_the_homes_here(tmp_path: Path) -> None:
     authority = Authority.create("lab", public=False, now=wall())
     invite = authority.issue(label="me", now=wall()).encode()
@@ -56,7 +74,6 @@ def test_mine_are_the_jobs_of_the_homes_here(tmp_path: Path) -> None:
         (("--disk", "much"), "'--disk'"),
         (("--device", "tpu"), "--device tpu"),
         (("--jobs", "some!"), "neither any nor mine"),
-        (("--listen", "here"), "yet: give --invite to join a swarm"),
         (("--listen", "a:b"), "'--listen'"),
         (("--advertise", ":7423"), "'--advertise'"),
         (("--status", "::1"), "'--status'"),
@@ -66,8 +83,9 @@ def test_mine_are_the_jobs_of_the_homes_here(tmp_path: Path) -> None:
 def test_misuse_is_one_line_and_leaves_nothing_in_the_swarm(
     tmp_path: Path, words: tuple[str, str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    device = () if words[0] == "--device" else ("--device", "cpu")
-    assert run_program(app, "swarm", ["peer", *device, *words, "--home", str(tmp_path)]) == 2
+    others = {"--device": "cpu", "--invite": "whichever"}
+    given = [part for name, value in others.items() if name != words[0] for part in (name, value)]
+    assert run_program(app, "swarm", ["peer", *given, *words, "--home", str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert told in error
     assert error.count("\n") == 1
