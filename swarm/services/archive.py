@@ -31,8 +31,8 @@ class Archive:
         self._order = asyncio.Lock()
         self._closed = False
         self._jobs = jobs
-        self._written: dict[JobId, JobState] = {}
-        """In which states jobs that have not ended were kept last."""
+        self._written: dict[JobId, tuple[JobState, bool]] = {}
+        """How jobs that have not ended were kept last: in which state, and whether they had steps."""
         for kept in kept_jobs(folder):
             try:
                 job = jobs.recall(kept.envelope)
@@ -59,9 +59,10 @@ class Archive:
         self._closed = True
 
     def _changed(self, job: Job) -> None:
-        if not job.ended and self._written.get(job.id) == job.state:
+        now = job.state, job.step > 0
+        if not job.ended and self._written.get(job.id) == now:
             return
-        self._written[job.id] = job.state
+        self._written[job.id] = now
         self._start(f"job {short(job.id)} is", partial(keep_job, self._folder, as_kept(job)))
 
     def _forgotten(self, job: Job) -> None:

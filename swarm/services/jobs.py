@@ -353,11 +353,15 @@ class Jobs(Service):
         if job.cancellation or job.outcome:
             return
         self._absence.end(job)
+        given_up = job.ended
         job.state, job.sentence = notice.state, notice.sentence
         job.since, job.until = notice.since, notice.until
         job.replicas, job.heard = notice.replicas, True
         job.step = max(job.step, notice.step)
         self.changed(job)
+        if given_up:
+            self._begin(job)
+            self.follow(job)
 
     def _advanced(self, sender: PeerId, progress: JobProgress) -> bool:
         job = self._jobs.get(JobId(progress.job))

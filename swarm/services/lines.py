@@ -67,10 +67,11 @@ class LineBook:
         """
         told = [_Told(record.NUMBER, encode_message(record)) for record in heard]
         store, run = self._blocks.exchange.store, asyncio.get_running_loop().run_in_executor
-        history = await run(None, lambda: put_blob(store, msgspec.msgpack.encode(told)))
-        state = await self._blocks.put_state(line)
-        lists = [state, history]
-        self._blocks.pin_state(job, "lists of the line", line.step, lists)
+        with store.holding() as holder:
+            history = await run(None, lambda: put_blob(holder, msgspec.msgpack.encode(told)))
+            state = await self._blocks.put_state(line)
+            lists = [state, history]
+            self._blocks.pin_state(job, "lists of the line", line.step, lists)
         blobs = [*lists, *(one.tensor.blob for one in line.tensors)]
         await run(None, store.sync, [Digest(name) for blob in blobs for name in blob.blocks])
         await self._write(job, step=line.step, state=state, history=history)

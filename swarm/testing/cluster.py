@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 import torch
 
@@ -36,6 +36,8 @@ from swarm.wire.limits import GIB, MAX_LINKS
 from swarm.wire.messages.hello import Capabilities, Role
 
 LOOPBACK: Final = "127.0.0.1"
+
+AnyNode = TypeVar("AnyNode", bound=Node)
 
 NetworksOf = Callable[[str], Networks]
 """The networks that the host with this numeric address is on."""
@@ -85,6 +87,11 @@ class Cluster:
         for node in reversed(tuple(self._nodes)):
             await self.end(node)
 
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Those that have not been ended."""
+        return tuple(self._nodes)
+
     async def end(self, node: Node) -> None:
         """Let a node say goodbye and go."""
         await self._nodes.pop(node).aclose()
@@ -122,11 +129,16 @@ class Cluster:
         """Start a node that publishes jobs."""
         return await self._add("author", Gift(device=torch.device("cpu"), memory=0))
 
-    async def start_again(self, node: TrainingNode) -> TrainingNode:
+    async def start_again(self, node: AnyNode) -> AnyNode:
         """A node in the home of ``node``, which has ended, on the port that it had."""
         port = Address.parse(node.addresses[0]).port
         config = dataclasses.replace(node.config, listen=Address(node.config.listen.host, port))
-        return await self._start(config, node.gift, Identity.load(config.folder))
+        identity, networks = Identity.load(config.folder), self._networks(config.listen.host)
+        kind: Callable[..., AnyNode] = type(node)
+        gift = {"gift": node.gift} if isinstance(node, TrainingNode) else {}
+        again = kind(config, identity=identity, clock=self.clock, networks=networks, **gift)
+        await self.enter(again)
+        return again
 
     async def _add(self, role: Role, gift: Gift, *, up: int = 0) -> TrainingNode:
         config, identity = self._place(role, capabilities(gift))

@@ -1,50 +1,84 @@
-"""A job that loses a holder goes on from its last line, and comes to the bits of a run that lost nobody."""
+"""Jobs that lose a holder, their coordinator or everybody go on from their last line, to undisturbed bits."""
 
+import random
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
-from swarm.protocol import lines
+from swarm.protocol import lines, offers
 from swarm.protocol.patience import AWAY_SECONDS
 from swarm.services.job import Job
+from swarm.services.line_files import LINES_FOLDER, NEWEST
+from swarm.services.node import BLOCKS_FOLDER
 from swarm.services.training.author import PreparedJob, prepare_job
 from swarm.services.training.node import TrainingNode
-from swarm.services.training.verify import Trained, verify
+from swarm.services.training.verify import lockstep_job
 from swarm.testing.cluster import Cluster, memory_networks
 from swarm.testing.sizing import memory_of
-from swarm.train.device import DeviceThread
 from swarm.train.job import TrainingJob
+from swarm.train.lockstep import LockstepRun, run_lockstep
 from swarm.train.optimizer import SGD, AdamW, Cosine
 from swarm.wire.records.plan import Plan
 
 MakeJob = Callable[..., TrainingJob]
 STEPS = 60
+ADAMW = AdamW(lr=1e-2, schedule=Cosine(warmup=2), clip_norm=0.5)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A job, and what it comes to where nobody disturbs it: as one stage, in one process."""
+
+    prepared: PreparedJob
+    undisturbed: LockstepRun
+
+
+TRIALS: dict[AdamW | SGD, Trial] = {}
+"""By optimizer: to capture and train takes longer than a test."""
+
+
+def trained(make_job: MakeJob, optimizer: AdamW | SGD) -> Trial:
+    """The job under ``optimizer``."""
+    if optimizer in TRIALS:
+        return TRIALS[optimizer]
+    prepared = prepare_job(make_job(steps=STEPS, optimizer=optimizer, ema=0.9, validate_every=7))
+    job = lockstep_job(prepared, cancelled=lambda: False)
+    return TRIALS.setdefault(optimizer, Trial(prepared, run_lockstep(job, torch.device("cpu"))))
 
 
 @pytest.fixture
-def quick_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines several times a second."""
+def trial(make_job: MakeJob) -> Trial:
+    return trained(make_job, ADAMW)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans soon after the last offer, lines several times a second."""
+    monkeypatch.setattr(offers, "SETTLE_SECONDS", 0.3)
     monkeypatch.setattr(lines, "SNAPSHOT_SECONDS", 0.1)
     monkeypatch.setattr(lines, "LEAD_SECONDS", 0.1)
     monkeypatch.setattr(lines, "REST", 0.0)
 
 
-async def lined(cluster: Cluster, coordinator: TrainingNode, job: Job) -> None:
-    """Return once the coordinator has a line of the job."""
-    await cluster.until(lambda: (coordinator.jobs.find(job.id).kept or 0) > 0)
-
-
-async def begun(cluster: Cluster, prepared: PreparedJob, peers: int) -> tuple[Job, list[TrainingNode]]:
+async def begun(cluster: Cluster, trial: Trial, peers: int) -> tuple[Job, list[TrainingNode]]:
     """A job in the middle of training, as its author sees it, and the peers, its coordinator first."""
     await cluster.add_bootstrap()
-    memory = memory_of(prepared, peers)
+    memory = memory_of(trial.prepared, peers)
     nodes = [await cluster.add_peer(memory=memory) for _ in range(peers)]
     author = await cluster.add_author()
-    job = await author.author.publish(prepared, patience=60.0)
+    job = await author.author.publish(trial.prepared, patience=60.0)
     await cluster.until(lambda: job.step >= 2)
     return job, sorted(nodes, key=lambda node: node.identity.peer != job.coordinator)
+
+
+async def lined(cluster: Cluster, coordinator: TrainingNode, job: Job, *, after: int = 0) -> None:
+    """Return once the coordinator has a line of the job after step ``after``."""
+    await cluster.until(lambda: (coordinator.jobs.find(job.id).kept or 0) > after)
 
 
 async def planned_to(cluster: Cluster, job: Job, holder: TrainingNode, *, after: int = 0) -> Plan:
@@ -61,58 +95,51 @@ async def planned_to(cluster: Cluster, job: Job, holder: TrainingNode, *, after:
     return plan
 
 
-async def identical(
-    cluster: Cluster, prepared: PreparedJob, job: Job, by: TrainingNode, folder: Path
-) -> bool:
-    """Whether losses and weights are those of one stage that nobody disturbed."""
+async def came_to(cluster: Cluster, trial: Trial, job: Job, by: TrainingNode, folder: Path) -> None:
+    """The end of the job: losses, validations and weights are those of the undisturbed run, bit for bit."""
     await cluster.until(lambda: job.ended)
     assert (job.state, job.sentence) == ("done", "the trained weights are in the swarm")
-    weights = folder / "weights.safetensors"
-    await by.export(job.id, weights)
-    trained = Trained(losses=job.losses, validations=job.validations, weights=weights)
-    async with DeviceThread(torch.device("cpu")) as device:
-        found = await device.run(verify, prepared, trained, torch.device("cpu"), cancelled=lambda: False)
-    return found.identical
+    assert tuple(job.losses) == trial.undisturbed.losses
+    assert tuple(job.validations) == trial.undisturbed.validations
+    path = folder / "weights.safetensors"
+    await by.export(job.id, path)
+    weights = load_file(path)
+    for key, name in trial.prepared.captured.state_dict.items():
+        assert weights[key].numpy().tobytes() == trial.undisturbed.tensors[name].numpy().tobytes()
 
 
-@pytest.mark.parametrize(
-    "optimizer",
-    [AdamW(lr=1e-2, schedule=Cosine(warmup=2), clip_norm=0.5), SGD(lr=0.05, momentum=0.9)],
-    ids=["adamw", "sgd"],
-)
+@pytest.mark.parametrize("optimizer", [ADAMW, SGD(lr=0.05, momentum=0.9)], ids=["adamw", "sgd"])
 async def test_a_lost_stage_is_loaded_from_the_last_line_by_somebody_else(
-    tmp_path: Path, make_job: MakeJob, quick_lines: None, optimizer: AdamW | SGD
+    tmp_path: Path, make_job: MakeJob, optimizer: AdamW | SGD
 ) -> None:
-    prepared = prepare_job(make_job(steps=STEPS, optimizer=optimizer, ema=0.9, validate_every=7))
+    trial = trained(make_job, optimizer)
     async with Cluster(tmp_path / "swarm", networks=memory_networks()) as cluster:
-        job, [coordinator, leaver, *_] = await begun(cluster, prepared, 3)
+        job, [coordinator, leaver] = await begun(cluster, trial, 2)
         await lined(cluster, coordinator, job)
         await cluster.end(leaver)
         await cluster.until(lambda: job.state == "waiting")
-        newcomer = await cluster.add_peer(memory=memory_of(prepared, 3))
+        newcomer = await cluster.add_peer(memory=memory_of(trial.prepared, 2))
         assert (await planned_to(cluster, job, newcomer)).step > 0
-        assert await identical(cluster, prepared, job, newcomer, tmp_path)
-        assert len(job.losses) == STEPS
+        await came_to(cluster, trial, job, newcomer, tmp_path)
 
 
 async def test_before_there_is_a_line_a_job_that_loses_a_holder_begins_again(
-    tmp_path: Path, make_job: MakeJob
+    tmp_path: Path, trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepared = prepare_job(make_job(steps=STEPS))
+    monkeypatch.setattr(lines, "SNAPSHOT_SECONDS", 600.0)
     async with Cluster(tmp_path / "swarm", networks=memory_networks()) as cluster:
-        job, [coordinator, leaver] = await begun(cluster, prepared, 2)
+        job, [coordinator, leaver] = await begun(cluster, trial, 2)
         await cluster.end(leaver)
-        newcomer = await cluster.add_peer(memory=memory_of(prepared, 2))
+        newcomer = await cluster.add_peer(memory=memory_of(trial.prepared, 2))
         assert (await planned_to(cluster, job, newcomer)).step == 0
-        assert await identical(cluster, prepared, job, coordinator, tmp_path)
+        await came_to(cluster, trial, job, coordinator, tmp_path)
 
 
 async def test_a_coordinator_that_is_started_again_goes_on_from_its_line(
-    tmp_path: Path, make_job: MakeJob, quick_lines: None
+    tmp_path: Path, trial: Trial
 ) -> None:
-    prepared = prepare_job(make_job(steps=STEPS, ema=0.9, validate_every=7))
     async with Cluster(tmp_path / "swarm", networks=memory_networks()) as cluster:
-        job, [coordinator, other, *_] = await begun(cluster, prepared, 2)
+        job, [coordinator, other] = await begun(cluster, trial, 2)
         await lined(cluster, coordinator, job)
         await cluster.end(coordinator)
         await cluster.until(lambda: not other.held())
@@ -122,4 +149,47 @@ async def test_a_coordinator_that_is_started_again_goes_on_from_its_line(
         assert job.until > cluster.clock.wall() + 0.9 * AWAY_SECONDS
         again = await cluster.start_again(coordinator)
         assert (await planned_to(cluster, job, again, after=1)).step > 0
-        assert await identical(cluster, prepared, job, again, tmp_path)
+        await came_to(cluster, trial, job, again, tmp_path)
+
+
+def nothing(coordinator: TrainingNode, job: Job) -> str:
+    """Leave the coordinator's home as it is."""
+    return ""
+
+
+def tear_the_record(coordinator: TrainingNode, job: Job) -> str:
+    path = coordinator.config.folder / LINES_FOLDER / f"{job.id}{NEWEST}"
+    path.write_bytes(path.read_bytes()[:-1])
+    return f"of job {job.id[:8]} its newest line is lost: {path} is damaged"
+
+
+def damage_blocks_that_others_have(coordinator: TrainingNode, job: Job) -> str:
+    paths = list(coordinator.config.folder.parent.glob(f"*/{BLOCKS_FOLDER}/*/*"))
+    names = Counter(path.name for path in paths)
+    for path in paths:
+        if path.is_relative_to(coordinator.config.folder) and names[path.name] > 1:
+            path.write_bytes(path.read_bytes()[:-1] + b"?")
+    return ""
+
+
+@pytest.mark.parametrize("harm", [nothing, tear_the_record, damage_blocks_that_others_have])
+async def test_all_that_were_off_go_on_in_whatever_order_they_come_back(
+    tmp_path: Path, trial: Trial, harm: Callable[[TrainingNode, Job], str]
+) -> None:
+    shuffled = random.Random(harm.__name__)
+    async with Cluster(tmp_path / "swarm", networks=memory_networks()) as cluster:
+        job, [coordinator, *_] = await begun(cluster, trial, 2)
+        await lined(cluster, coordinator, job)
+        nodes = list(cluster.nodes)
+        for node in shuffled.sample(nodes, len(nodes)):
+            await cluster.end(node)
+        told = harm(coordinator, job)
+        order = shuffled.sample(nodes, len(nodes))
+        order.sort(key=lambda node: node.config.role == "author")  # who joins nobody ends, unlike the others
+        again = {node: await cluster.start_again(node) for node in order}
+        back = again[coordinator]
+        assert isinstance(back, TrainingNode)
+        for node in again.values():
+            await came_to(cluster, trial, node.jobs.find(job.id), back, tmp_path)
+        troubles = [event.sentence for event in back.story.events() if event.kind == "trouble"]
+        assert [sentence for sentence in troubles if job.id[:8] in sentence] == [told] * bool(told)

@@ -442,3 +442,16 @@ async def test_a_coordinator_that_stays_away_is_waited_for_as_long_as_for_other_
         await asyncio.sleep(0)
     assert job.state == "failed"
     assert job.sentence.startswith(f"after {patience:.0f} s: waiting for its coordinator")
+
+
+def test_a_job_that_was_given_up_is_taken_up_again_by_its_coordinators_word(
+    jobs: Jobs, node: FakeNode
+) -> None:
+    job = learn(jobs)
+    begun: list[Job] = []
+    jobs.on_job.append(begun.append)
+    jobs.change(job, state="failed", sentence="after 60 s: waiting for its coordinator")
+    node.take()
+    jobs.handle(COORDINATOR.peer, notice(job.id, "waiting"), NOTHING)
+    assert (job.state, begun) == ("waiting", [job])
+    assert (COORDINATOR.peer, JobFollow(job=job.id, since=0)) in node.take()

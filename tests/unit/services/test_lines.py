@@ -1,0 +1,185 @@
+"""What a coordinator keeps of its jobs: what is found again, whatever became of the files."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from swarm.data.blobs import put_blob
+from swarm.data.blocks import BlockStore
+from swarm.errors import FailureError
+from swarm.ids import Digest, JobId, PeerId, Step
+from swarm.log import get_log
+from swarm.protocol.coordination_events import Begin, JobTerms
+from swarm.protocol.lines import Line
+from swarm.services.blocks import BlockExchange
+from swarm.services.job import Job
+from swarm.services.job_blocks import JobBlocks
+from swarm.services.line_files import BEFORE, LINES_FOLDER, NEWEST
+from swarm.services.lines import LineBook
+from swarm.services.story import Story
+from swarm.services.withholding import Withholding
+from swarm.testing.clock import ManualClock
+from swarm.testing.manifests import sample_manifest
+from swarm.wire.messages.jobs import JobProgress, JobValidation
+from swarm.wire.records.blobs import TensorBlob
+from swarm.wire.records.state import StateTensor
+
+AGE = 1000
+CLOCK = ManualClock()
+MANIFEST = sample_manifest(created=CLOCK.wall() - AGE)
+JOB = Job(id=JobId("j" * 52), envelope=b"", manifest=MANIFEST, author=PeerId("a" * 32))
+TERMS = JobTerms(job=JOB.id, steps=10, evaluates=True, validate_every=2, patience=0.0, bytes=0)
+
+
+class Home:
+    """A home's files, and a node that starts in it again and again, with nobody to fetch blocks from."""
+
+    def __init__(self, folder: Path, tasks: asyncio.TaskGroup) -> None:
+        self.folder, self.tasks = folder, tasks
+        self.store = BlockStore(folder / "blocks", 1_000_000)
+
+    def start(self) -> LineBook:
+        """The lines as a program that starts now sees them."""
+        self.store = BlockStore(self.folder / "blocks", 1_000_000)
+        exchange = BlockExchange(self.store, clock=CLOCK, tasks=self.tasks)
+        self.story = Story(CLOCK, get_log("test"))
+        context: Any = SimpleNamespace(links={}, story=self.story, clock=CLOCK)
+        return LineBook(self.folder, context, JobBlocks(context, exchange, Withholding(list)))
+
+    def line(self, step: int) -> Line:
+        blob = put_blob(self.store, bytes([step] * 4))
+        tensor = TensorBlob(name="b", dtype="float32", shape=(1,), blob=blob)
+        return Line(step=Step(step), tensors=(StateTensor("value", tensor),))
+
+    def file(self, suffix: str) -> Path:
+        return self.folder / LINES_FOLDER / f"{JOB.id}{suffix}"
+
+    def damage(self, name: str) -> None:
+        path = self.folder / "blocks" / name[:2] / name
+        path.write_bytes(path.read_bytes() + b"?")
+
+    @property
+    def told(self) -> list[str]:
+        return [event.sentence for event in self.story.events()]
+
+
+@pytest.fixture
+async def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Home]:
+    monkeypatch.setitem(BlockExchange.fetch_blobs.__kwdefaults__, "patience", 0.0)
+    async with asyncio.TaskGroup() as tasks:
+        yield Home(tmp_path, tasks)
+
+
+def records(steps: int) -> tuple[JobProgress, ...]:
+    """Those of so many steps, and of the validations between them."""
+    found: list[JobProgress] = []
+    for step in range(steps):
+        fields: dict[str, Any] = {"job": JOB.id, "incarnation": 1, "step": step, "loss": 1 / (step + 1)}
+        fields |= {"clip": 1.0, "norm": 1.0, "cause": ""}
+        if step and step % 2 == 0:
+            found.append(JobValidation(**fields, outcome="evaluated", metric=0.5))
+        found.append(JobProgress(**fields, outcome="applied"))
+    return tuple(found)
+
+
+async def two_lines(home: Home) -> None:
+    """After steps 2 and 4, both under plan 3."""
+    book = home.start()
+    assert not book.has(JOB)
+    await book.keep_generation(JOB, 3)
+    for step in (2, 4):
+        await book.keep(JOB, home.line(step), records(step))
+
+
+async def test_a_program_that_starts_again_finds_its_newest_line_and_what_was_told_then(
+    home: Home,
+) -> None:
+    await two_lines(home)
+    book = home.start()
+    assert book.has(JOB)
+    assert await book.resume(JOB, TERMS) == Begin(line=home.line(4), generation=3, records=records(4))
+    await book.keep_generation(JOB, 4)
+    assert (await home.start().resume(JOB, TERMS)).generation == 4
+    assert home.told == []
+
+
+async def test_before_there_is_a_line_only_the_number_of_the_plan_counts(home: Home) -> None:
+    await home.start().keep_generation(JOB, 2)
+    assert await home.start().resume(JOB, TERMS) == Begin(generation=2)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("harm", [cut, flip, empty, Path.unlink])
+async def test_where_the_newest_record_is_damaged_the_one_before_counts_under_a_number_nobody_had(
+    home: Home, harm: Callable[[Path], None]
+) -> None:
+    await two_lines(home)
+    harm(home.file(NEWEST))
+    begin = await home.start().resume(JOB, TERMS)
+    assert begin == Begin(line=home.line(2), generation=AGE, records=records(2))
+    [told] = home.told
+    assert told.startswith(f"of job {JOB.id[:8]} its newest line is lost: ")
+    assert str(home.file(NEWEST)) in told
+
+
+async def test_where_both_records_are_damaged_the_job_begins_again(home: Home) -> None:
+    await two_lines(home)
+    for suffix in (NEWEST, BEFORE):
+        cut(home.file(suffix))
+    assert await home.start().resume(JOB, TERMS) == Begin(generation=AGE)
+    assert len(home.told) == 1
+
+
+async def test_a_line_whose_blocks_nobody_has_any_more_gives_way_to_the_one_before(home: Home) -> None:
+    await two_lines(home)
+    [name] = home.line(4).tensors[0].tensor.blob.blocks
+    home.damage(name)
+    begin = await home.start().resume(JOB, TERMS)
+    assert begin == Begin(line=home.line(2), generation=3, records=records(2))
+    [told] = home.told
+    assert told.startswith(f"job {JOB.id[:8]} cannot go on from step 4: block {name[:8]} cannot be fetched")
+
+
+async def test_no_record_names_blocks_that_are_not_on_the_disk(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = home.start()
+    await book.keep(JOB, home.line(2), records(2))
+    before = home.file(NEWEST).read_bytes()
+    asked: list[list[Digest]] = []
+
+    def failing(_: BlockStore, names: list[Digest]) -> None:
+        asked.append(names)
+        raise FailureError("the disk is gone")
+
+    monkeypatch.setattr(BlockStore, "sync", failing)
+    with pytest.raises(FailureError, match="the disk is gone"):
+        await book.keep(JOB, home.line(4), records(4))
+    assert home.file(NEWEST).read_bytes() == before
+    assert set(asked[0]) >= set(home.line(4).tensors[0].tensor.blob.blocks)
+    assert len(asked[0]) == 3, "the tensor, the list of tensors, and the records"
+
+
+async def test_a_plan_is_issued_also_where_its_number_cannot_be_written(home: Home) -> None:
+    book = home.start()
+    (home.folder / LINES_FOLDER).write_text("no folder")
+    await book.keep_generation(JOB, 1)
+    [told] = home.told
+    assert told.startswith(f"job {JOB.id[:8]} could not be taken up again after a restart: cannot ")
