@@ -110,12 +110,13 @@ class Contest:
         return self._stage.step(0).loss
 
     def eager(self) -> float:
-        """The same of the module."""
-        self._optimizer.zero_grad()
+        """The same of the module. Neither side holds gradients while the other one works, which could not use
+        that memory, and would have page faults for it."""
         loss, _ = loss_and_outputs(self._module, self._loss, list(self._fields.values()), tuple(self._fields))
         loss.backward()
         nn.utils.clip_grad_norm_(self._module.parameters(), OPTIMIZER.clip_norm)
         self._optimizer.step()
+        self._optimizer.zero_grad()
         return float(loss.item())
 
     def operator_microseconds(self) -> list[float]:

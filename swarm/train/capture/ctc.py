@@ -39,7 +39,8 @@ def ctc_loss(  # noqa: PLR0913, PLR0917  torch has as many
     heard_B, written_B = (_lengths(given, log_probs.device) for given in (input_lengths, target_lengths))
     states_BS = _states(targets.long(), blank)
     emitted_TBS = log_probs.gather(2, states_BS.expand(len(log_probs), -1, -1))
-    loss_B = -_alignments(emitted_TBS, _may_skip(states_BS, blank), heard_B, written_B)
+    paths_TBS = _paths(emitted_TBS, _may_skip(states_BS, blank))
+    loss_B = -_ended(paths_TBS, heard_B, written_B)
     impossible_B = loss_B >= -IMPOSSIBLE / 2
     loss_B = loss_B.masked_fill(impossible_B, 0.0 if zero_infinity else float("inf"))
     match reduction:
@@ -70,20 +71,29 @@ def _may_skip(states_BS: torch.Tensor, blank: int) -> torch.Tensor:
     return functional.pad(differs, (2, 0))
 
 
-def _alignments(
-    emitted_TBS: torch.Tensor, may_skip_BS: torch.Tensor, heard_B: torch.Tensor, written_B: torch.Tensor
-) -> torch.Tensor:
-    """(B,): the logarithm of the summed probabilities of all alignments."""
+def _paths(emitted_TBS: torch.Tensor, may_skip_BS: torch.Tensor) -> torch.Tensor:
+    """(T, B, S): the logarithm of the summed probabilities of all alignments of the frames so far, by the
+    state that they end in.
+
+    An alignment comes to a state from the one two before, from the one before, or from itself. That takes
+    three operators a frame, and no more, since they are small and frames are many.
+    """
     places_S = torch.arange(emitted_TBS.shape[2], device=emitted_TBS.device)
-    paths_BS = emitted_TBS[0].masked_fill(places_S > 1, IMPOSSIBLE)
-    for frame in range(1, len(emitted_TBS)):
-        ways = [paths_BS, _moved(paths_BS, 1), _moved(paths_BS, 2).masked_fill(~may_skip_BS, IMPOSSIBLE)]
-        further_BS = torch.logsumexp(torch.stack(ways), dim=0) + emitted_TBS[frame]
-        paths_BS = torch.where(heard_B[:, None] > frame, further_BS, paths_BS)
-    last_B1 = 2 * written_B[:, None]
-    ends = (places_S == last_B1) | (places_S == last_B1 - 1)
-    return torch.logsumexp(paths_BS.masked_fill(~ends, IMPOSSIBLE), dim=1)
+    before_S3 = places_S[:, None] + torch.arange(-2, 1, device=places_S.device)
+    open_BS3 = (before_S3 >= 0) & torch.stack([may_skip_BS, *[torch.ones_like(may_skip_BS)] * 2], dim=2)
+    barred_BS3 = torch.zeros_like(open_BS3, dtype=emitted_TBS.dtype).masked_fill(~open_BS3, IMPOSSIBLE)
+    before_S3 = before_S3.clamp(min=0)
+    paths = [emitted_TBS[0].masked_fill(places_S > 1, IMPOSSIBLE)]
+    for emitted_BS3 in (emitted_TBS[1:, :, :, None] + barred_BS3).unbind(0):
+        paths.append(torch.logsumexp(paths[-1][:, before_S3] + emitted_BS3, dim=2))
+    return torch.stack(paths)
 
 
-def _moved(paths_BS: torch.Tensor, by: int) -> torch.Tensor:
-    return functional.pad(paths_BS, (by, 0), value=IMPOSSIBLE)[:, : paths_BS.shape[1]]
+def _ended(paths_TBS: torch.Tensor, heard_B: torch.Tensor, written_B: torch.Tensor) -> torch.Tensor:
+    """(B,): those of the alignments that end with the last character, or the blank after it, when all is
+    heard."""
+    frames, batch, states = paths_TBS.shape
+    heard_BS = paths_TBS[heard_B.clamp(1, frames) - 1, torch.arange(batch, device=heard_B.device)]
+    characters_S = torch.arange(1, states + 1, device=written_B.device) >> 1
+    ends_BS = characters_S == written_B[:, None]
+    return torch.logsumexp(heard_BS.masked_fill(~ends_BS, IMPOSSIBLE), dim=1)
