@@ -264,7 +264,7 @@ class PeerOptions(ServingOptions):
         str,
         typer.Option(
             metavar="DEVICE",
-            help="Where to compute: cpu, cuda, cuda:1; by default the best there is.",
+            help="Where to compute: cpu, cuda, cuda:1, xpu, mps; by default cuda if there is one.",
             show_default=False,
         ),
     ] = ""

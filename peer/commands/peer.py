@@ -1,6 +1,7 @@
 """``swarm peer``: give this machine's compute to a swarm until its user ends it."""
 
 import asyncio
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,7 +39,11 @@ def peer(options: PeerOptions) -> None:
 
 
 def _gift(options: PeerOptions) -> "Gift":
-    """What the options give; torch is loaded here, before anything is promised to anybody."""
+    """What the options give; torch is loaded here, before anything is promised to anybody.
+
+    Operators that torch lacks on MPS run on the CPU, if the environment says so when it is loaded.
+    """
+    os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
     from swarm.services.training.node import Gift  # noqa: PLC0415 - imports torch
     from swarm.train.device import find_device, memory_of  # noqa: PLC0415
 

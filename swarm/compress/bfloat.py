@@ -22,7 +22,7 @@ class BFloat(Codec):
         if bool(rounded.isinf().any()) and bool((rounded.isinf() & flat.isfinite()).any()):
             return None
         data = as_bytes(rounded)
-        return Taken(header=header, parts=lambda: self._parts(data))
+        return Taken(header=header, parts=lambda: self._parts(data()))
 
     def put_together(self, arrived: Arrived, place: Place) -> Rebuilt:
         """The rounded tensor in its own type."""

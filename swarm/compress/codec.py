@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from swarm.compress.sections import Bytes, Part
+from swarm.compress.staging import enter, leave, room
 from swarm.wire.coding import Coding, ValueBits
 from swarm.wire.tensors import TensorHeader
 
@@ -102,13 +103,19 @@ class Codec(Protocol):
         ...
 
 
-def as_bytes(tensor: torch.Tensor) -> Bytes:
-    """The memory of a dense ``tensor`` as bytes, on the CPU."""
-    flat = tensor.detach().contiguous().cpu().view(-1)
-    found: Bytes = flat.view(torch.uint8).numpy()
-    return found
+def as_bytes(tensor: torch.Tensor) -> Callable[[], Bytes]:
+    """What gives the memory of ``tensor`` as bytes; it may wait for them, and be called on any thread."""
+    there = leave(tensor.detach().contiguous().view(-1))
+
+    def data() -> Bytes:
+        found: Bytes = there().view(torch.uint8).numpy()
+        return found
+
+    return data
 
 
 def from_bytes(data: Bytes, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """The tensor of one dimension whose memory :func:`as_bytes` gave; a copy."""
-    return torch.from_numpy(data.copy()).view(dtype).to(device)
+    memory = room(data.size, torch.uint8, device)
+    memory.numpy()[...] = data
+    return enter(memory.view(dtype), device)

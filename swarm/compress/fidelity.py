@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
+from swarm.compress.layout import in_float64
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fidelity:
@@ -17,7 +19,7 @@ class Fidelity:
 
 def fidelity_of(sent: torch.Tensor, rebuilt: torch.Tensor) -> Fidelity:
     """Compare in float64. A tensor of zeros that arrives as such lost nothing."""
-    before, after = sent.detach().double().ravel(), rebuilt.double().ravel()
+    before, after = in_float64(sent.detach()).ravel(), in_float64(rebuilt).ravel()
     norm, lost = float(before.norm()), float((after - before).norm())
     if not lost:
         return Fidelity(relative_error=0.0, cosine=1.0)

@@ -32,8 +32,11 @@ class Integers(Codec):
         if found is None:
             return None
         scales, symbols = (as_bytes(part) for part in found)
-        parts = (Part(data=scales, entropy=False), Part(data=symbols, entropy=True))
-        return Taken(header=header, parts=lambda: parts)
+
+        def parts() -> tuple[Part, ...]:
+            return (Part(data=scales(), entropy=False), Part(data=symbols(), entropy=True))
+
+        return Taken(header=header, parts=parts)
 
     def put_together(self, arrived: Arrived, place: Place) -> Rebuilt:
         """The tensor as near as its symbols say. Raises RemoteProtocolError for symbols out of range."""

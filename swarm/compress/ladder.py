@@ -14,8 +14,9 @@ import torch
 from swarm.compress.bfloat import BFloat
 from swarm.compress.codec import Arrived, Codec, Mask, Place, Rebuilt, Request, Taken
 from swarm.compress.integers import Integers
-from swarm.compress.layout import dump, rebuild
+from swarm.compress.layout import dump, dumping, rebuild
 from swarm.compress.sections import pack, unpack
+from swarm.compress.staging import pins
 from swarm.compress.topk import TopK
 from swarm.errors import LocalError
 from swarm.wire.codecs import CodecSpec
@@ -37,7 +38,7 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenApart:
-    """A tensor off its device; its bytes may still have to be coded."""
+    """A tensor off its device, or on its way; its bytes may still have to be coded."""
 
     encode: Callable[[], Encoded]
     """Codes the bytes; may run on any thread."""
@@ -53,6 +54,9 @@ def take_apart(tensor: torch.Tensor, spec: CodecSpec, request: Request) -> Taken
         taken = _codec(spec).take_apart(tensor, request)
         if taken is not None:
             return TakenApart(encode=partial(_encoded, spec.codec, taken), mask=taken.mask)
+    if pins(tensor.device):
+        header, payload = dumping(tensor)
+        return TakenApart(encode=lambda: Encoded(header=header, payload=payload()))
     plain = plainly(tensor)
     return TakenApart(encode=lambda: plain, plain=plain)
 

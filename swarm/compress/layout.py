@@ -6,6 +6,7 @@ overlap or lie too far apart (``swarm.wire.tensors``), have one dense form, :fun
 wants the same bits in every partition uses that form wherever such a tensor is made.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 from msgspec import structs
 
+from swarm.compress.staging import enter, leave, room
 from swarm.errors import RemoteProtocolError
 from swarm.wire.tensors import (
     CACHE_LINE_BYTES,
@@ -64,6 +66,21 @@ def layout_of(tensor: torch.Tensor) -> TensorHeader:
         strides=tensor.stride(),
         offset=within // item if within % item == 0 else 0,
     )
+
+
+@lru_cache(maxsize=64)
+def holds(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether there can be a tensor of this type on the device: where not, torch raises one or the other."""
+    try:
+        torch.zeros(1, dtype=dtype, device=device)
+    except (TypeError, RuntimeError):
+        return False
+    return True
+
+
+def in_float64(tensor: torch.Tensor) -> torch.Tensor:
+    """``tensor`` in float64: on its device, or on the CPU where that has no such numbers, as MPS."""
+    return (tensor if holds(tensor.device, torch.float64) else tensor.cpu()).double()
 
 
 @lru_cache(maxsize=4096)
@@ -131,8 +148,15 @@ def dump(tensor: torch.Tensor) -> tuple[TensorHeader, memoryview]:
     The bytes are the tensor's own memory where its elements lie there in the order in which they travel:
     whoever holds them must not write to the tensor.
     """
+    header, payload = dumping(tensor)
+    return header, payload()
+
+
+def dumping(tensor: torch.Tensor) -> tuple[TensorHeader, Callable[[], memoryview]]:
+    """As :func:`dump`; what gives the bytes may wait for them, and be called on any thread."""
     header, elements = flatten(tensor)
-    return header, memoryview(elements.cpu().view(torch.uint8).numpy().data)
+    there = leave(elements)
+    return header, lambda: memoryview(there().view(torch.uint8).numpy().data)
 
 
 def rebuild(
@@ -147,10 +171,10 @@ def rebuild(
     size = memoryview(payload).nbytes
     if size != header.payload_bytes:
         raise RemoteProtocolError(f"a tensor of {header.payload_bytes} bytes came with {size} bytes")
-    memory = torch.empty(header.offset + header.extent, dtype=DTYPES[header.dtype])
+    memory = room(header.offset + header.extent, DTYPES[header.dtype], device)
     integers, numpy_integers = _INTEGERS[memory.element_size()]
     elements = np.frombuffer(payload, numpy_integers)
     there = memory.as_strided(header.sent_shape, header.strides, header.offset).permute(header.sent_order)
     target = there.view(integers).numpy()
     target[...] = (elements != 0 if header.dtype == "bool" else elements).reshape(target.shape)
-    return memory.to(device).as_strided(header.shape, header.strides, header.offset)
+    return enter(memory, device).as_strided(header.shape, header.strides, header.offset)

@@ -6,7 +6,7 @@ not its derivative, and training does not survive it (Rudakov et al., arXiv 2401
 ``benchmarks/convergence.py``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
@@ -16,9 +16,10 @@ from swarm.compress.codec import Arrived, Codec, Mask, Place, Rebuilt, Request, 
 from swarm.compress.gaps import decode_gaps, encode_gaps, shift_for
 from swarm.compress.groups import dequantise, grouped, quantise
 from swarm.compress.integers import narrowed
-from swarm.compress.layout import DTYPES, NAMES, flatten, unflatten
+from swarm.compress.layout import DTYPES, NAMES, flatten, in_float64, unflatten
 from swarm.compress.sections import Bytes, Part
 from swarm.compress.selection import largest
+from swarm.compress.staging import leave
 from swarm.errors import RemoteProtocolError
 from swarm.wire.codecs import entries_kept
 from swarm.wire.coding import GROUP, Coding, ValueBits, innermost
@@ -60,11 +61,11 @@ class TopK(Codec):
         if values is None:
             return None
         shift = shift_for(flat.numel(), kept)
-        numbers = places.cpu().numpy()
+        numbers = leave(places)
 
         def parts() -> tuple[Part, ...]:
-            high, low = encode_gaps(numbers, shift)
-            return (Part(data=high, entropy=True), Part(data=low, entropy=False), *values)
+            high, low = encode_gaps(numbers().numpy(), shift)
+            return (Part(data=high, entropy=True), Part(data=low, entropy=False), *values())
 
         return Taken(
             header=header, parts=parts, kept=kept, bits=self._bits, order=order, shift=shift, mask=mask
@@ -81,18 +82,22 @@ class TopK(Codec):
         strides = dense_strides(mask.shape, mask.order)
         header = TensorHeader(NAMES[tensor.dtype], mask.shape, strides)  # type: ignore[arg-type]
         kept = mask.positions.numel()
-        return Taken(header=header, parts=lambda: values, kept=kept, bits=self._bits, order="mask")
+        return Taken(header=header, parts=values, kept=kept, bits=self._bits, order="mask")
 
-    def _values(self, values: torch.Tensor, generator: torch.Generator | None) -> tuple[Part, ...] | None:
+    def _values(
+        self, values: torch.Tensor, generator: torch.Generator | None
+    ) -> Callable[[], tuple[Part, ...]] | None:
         """None where a value is beyond what its bits can say."""
         if self._bits not in _TOPS:
             rounded = values.to(torch.bfloat16)
-            return (Part(data=as_bytes(rounded), entropy=False),) if bool(rounded.isfinite().all()) else None
+            data = as_bytes(rounded)
+            return (lambda: (Part(data=data(), entropy=False),)) if bool(rounded.isfinite().all()) else None
         found = quantise(grouped(values, GROUP), top=_TOPS[self._bits], generator=generator)
         if found is None:
             return None
-        scales, symbols = as_bytes(found[0]), as_bytes(found[1])[: values.numel()]
-        return (Part(data=scales, entropy=False), Part(data=symbols, entropy=True))
+        scales, symbols = (as_bytes(part) for part in found)
+        count = values.numel()
+        return lambda: (Part(data=scales(), entropy=False), Part(data=symbols()[:count], entropy=True))
 
     def read(self, arrived: Arrived) -> Arrived:
         """Decode the positions. Raises RemoteProtocolError for positions outside of the tensor."""
@@ -141,7 +146,7 @@ def _ordered(
 
 
 def _crowded(rows: torch.Tensor, height: int, width: int) -> bool:
-    counts = torch.bincount(rows % width, minlength=width).double()
+    counts = in_float64(torch.bincount(rows % width, minlength=width))
     apart = float(_bits_of_choice(counts, height).sum())
     together = float(_bits_of_choice(counts.sum(), height * width))
     return apart + _CHANNEL_BITS * width < _WORTH * together

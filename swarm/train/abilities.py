@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import torch
 
-from swarm.compress.layout import DTYPES
+from swarm.compress.layout import DTYPES, holds
 from swarm.errors import FailureError
 from swarm.train.program_arguments import resolve
 
@@ -15,7 +15,7 @@ _CHANGED: Final = {"aten._fused_rms_norm.default": 2}
 
 def lacking(operators: Collection[str], device: torch.device) -> tuple[str, ...]:
     """Which of ``operators`` this build of torch does not have, and which data types ``device`` does not."""
-    dtypes = (name for name, dtype in DTYPES.items() if not _holds(device, dtype))
+    dtypes = (name for name, dtype in DTYPES.items() if not holds(device, dtype))
     return (*sorted(name for name in operators if not _has(name)), *sorted(dtypes))
 
 
@@ -25,12 +25,3 @@ def _has(operator: str) -> bool:
     except FailureError:
         return False
     return operator not in _CHANGED or len(found._schema.returns) == _CHANGED[operator]  # noqa: SLF001  its only name
-
-
-def _holds(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether there can be a tensor of this type on the device: where not, torch raises one or the other."""
-    try:
-        torch.zeros(1, dtype=dtype, device=device)
-    except (TypeError, RuntimeError):
-        return False
-    return True

@@ -1,8 +1,8 @@
 """Preconditions on the elements of tensors: the part of the operators' contracts that no shape can show.
 
 They cost a pass over a tensor of whole numbers at each call, so they stand only where torch does not look: on
-the CPU for few operators, and on CUDA also for indices, since there an index out of range ends every job of
-the process.
+the CPU for few operators, and elsewhere also for indices: out of range, one ends every job of the process on
+CUDA and XPU, and reads what is not its own on MPS.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,8 +17,8 @@ def value_check(target: str, device: torch.device) -> Callable[[Given], None] | 
     """What raises ContractError where the elements forbid a call of ``target`` on ``device``, if anything."""
     name = target.removeprefix("aten.")
     found = ON_VALUES.get(name)
-    if found is None and device.type == "cuda":
-        found = ON_CUDA.get(name.partition(".")[0])
+    if found is None and device.type != "cpu":
+        found = ON_ACCELERATORS.get(name.partition(".")[0])
     return found
 
 
@@ -146,7 +146,7 @@ ON_VALUES: Final[dict[str, Callable[[Given], None]]] = {
 }
 """By the operator's name; wherever it runs."""
 
-ON_CUDA: Final[dict[str, Callable[[Given], None]]] = {
+ON_ACCELERATORS: Final[dict[str, Callable[[Given], None]]] = {
     **dict.fromkeys(
         ("gather", "index_select", "index_add", "index_copy", "index_fill", "index_reduce"), _along()
     ),

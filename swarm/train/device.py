@@ -1,7 +1,8 @@
 """The device, the one thread that owns torch, and the settings under which like machines compute alike.
 
 Decision D5: single-threaded on CPU, deterministic algorithms, no TF32. OpenMP keeps the number of intra-op
-threads by calling thread, so it is set inside the device thread.
+threads by calling thread, so it is set inside the device thread. Beside the CPU there are CUDA, XPU (Intel)
+and MPS (Apple); what torch calls by another name for each of them is here.
 """
 
 import asyncio
@@ -11,13 +12,16 @@ import platform
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, Final, ParamSpec, Self, TypeVar
 
 import psutil
 import torch
 
 from swarm.errors import MisuseError
 from swarm.log import get_log
+
+ACCELERATORS: Final = ("cuda", "xpu", "mps")
+"""The kinds of devices beside the CPU."""
 
 _log = get_log(__name__)
 
@@ -26,22 +30,24 @@ T = TypeVar("T")
 
 
 def find_device(text: str = "") -> torch.device:
-    """The device that ``text`` names (``cpu``, ``cuda``, ``cuda:1``), or the best there is for no text.
+    """The device that ``text`` names (``cpu``, ``cuda``, ``xpu:1``); for none CUDA's first, or the CPU.
 
-    Raises MisuseError where it does not exist here, or is of a kind without deterministic algorithms.
+    Raises MisuseError where it does not exist here, or is of another kind.
     """
     if not text:
         text = "cuda:0" if torch.cuda.is_available() else "cpu"
     kind, _, number = text.partition(":")
-    if kind not in {"cpu", "cuda"} or not (number.isdecimal() or (kind == text)):
-        raise MisuseError(f"--device {text} is not a device for training; use cpu or cuda:N")
+    if kind not in {"cpu", *ACCELERATORS} or not (number.isdecimal() or (kind == text)):
+        raise MisuseError(f"--device {text} is not a device for training; use cpu, cuda:N, xpu:N or mps")
     if kind == "cpu":
         return torch.device("cpu")
-    index = int(number or 0)
-    if index >= torch.cuda.device_count():
-        found = torch.cuda.device_count()
-        raise MisuseError(f"--device {text} is not here: torch {torch.__version__} sees {found} CUDA devices")
-    return torch.device("cuda", index)
+    index, found = int(number or 0), torch.get_device_module(kind).device_count()
+    if index >= found:
+        name = kind.upper()
+        raise MisuseError(
+            f"--device {text} is not here: torch {torch.__version__} sees {found} {name} devices"
+        )
+    return torch.device(kind, index)
 
 
 def configure_device(device: torch.device) -> None:
@@ -51,27 +57,33 @@ def configure_device(device: torch.device) -> None:
     leaves unwritten would otherwise carry what another job, or this program, had there.
     """
     torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True, warn_only=device.type == "cuda")
+    torch.use_deterministic_algorithms(True, warn_only=device.type != "cpu")
     torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
     if device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = False
         torch.backends.cudnn.benchmark = False
-        torch.cuda.set_device(device)
+    if device.type in {"cuda", "xpu"}:
+        torch.get_device_module(device).set_device(device)
 
 
 def like_machines(device: torch.device) -> str:
     """What two machines must have in common to compute the same bits: equal strings are like machines."""
-    if device.type == "cuda":
-        chip = torch.cuda.get_device_name(device)
-        cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
-        build = f"cuda {torch.version.cuda} cudnn {cudnn}"
-    else:
-        chip = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
-        onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-        mkl = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
-        build = f"mkl {mkl}, onednn {onednn}"
+    match device.type:
+        case "cuda":
+            chip = torch.cuda.get_device_name(device)
+            cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
+            build = f"cuda {torch.version.cuda} cudnn {cudnn}"
+        case "xpu":
+            chip, build = torch.xpu.get_device_name(device), f"xpu {torch.version.xpu}"
+        case "mps":
+            chip, build = torch.backends.mps.get_name(), f"macOS {platform.mac_ver()[0]}"
+        case _:
+            chip = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+            onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+            mkl = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+            build = f"mkl {mkl}, onednn {onednn}"
     return f"torch {torch.__version__}, {build}, {chip}, 1 thread"
 
 
@@ -85,17 +97,33 @@ class Memory:
 
 def memory_of(device: torch.device) -> Memory:
     """The device's memory, and how much of it is free now."""
-    if device.type == "cuda":
-        available, total = torch.cuda.mem_get_info(device)
-        return Memory(total=total, available=available)
     found = psutil.virtual_memory()
+    if device.type in {"cuda", "xpu"}:
+        available, total = torch.get_device_module(device).mem_get_info(device)
+        return Memory(total=total, available=available)
+    if device.type == "mps":  # a part of what the processor has, too
+        total = torch.mps.recommended_max_memory()
+        left = total - torch.mps.driver_allocated_memory()
+        return Memory(total=total, available=max(0, min(left, found.available)))
     return Memory(total=found.total, available=found.available)
+
+
+def seeder(device: torch.device) -> Callable[[int], object]:
+    """What seeds the generator that operators draw from on ``device``."""
+    if device.type == "mps":
+        return torch.mps.manual_seed
+    if device.type == "cpu":
+        return torch.default_generator.manual_seed
+    module = torch.get_device_module(device)
+    module.init()
+    seed: Callable[[int], object] = module.default_generators[device.index].manual_seed
+    return seed
 
 
 def free_caches(device: torch.device) -> None:
     """Give back what torch keeps of the device's memory for later use."""
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
+    if device.type != "cpu":
+        torch.get_device_module(device).empty_cache()
 
 
 def end_process(sentence: str) -> None:

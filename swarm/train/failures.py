@@ -15,7 +15,8 @@ from swarm.errors import DeviceMemoryError, SwarmError, TrainingError
 from swarm.graph.dag import Operator
 from swarm.train.tensors import shown
 
-_CPU_IS_FULL: Final = "DefaultCPUAllocator: can't allocate memory"
+_FULL: Final = ("DefaultCPUAllocator: can't allocate memory", "MPS backend out of memory")
+"""What torch says without an exception of its own for it."""
 
 
 @contextlib.contextmanager
@@ -39,10 +40,10 @@ def failed(what: str, error: Exception) -> TrainingError:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether torch raised ``error`` for want of memory: for the CPU it has no exception of its own."""
+    """Whether torch raised ``error`` for want of memory."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and _CPU_IS_FULL in str(error)
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _FULL)
 
 
 def reason(error: Exception) -> str:

@@ -22,6 +22,7 @@ from swarm.graph.stage import Stage
 from swarm.ids import OperatorIndex, ValueId
 from swarm.train.contracts import Given, named
 from swarm.train.contracts_values import value_check
+from swarm.train.device import seeder
 from swarm.train.failures import described, failed
 from swarm.train.inference import check_count, check_operators, tensors_of
 from swarm.train.program_arguments import Template, Values, resolve
@@ -91,7 +92,7 @@ class Program:
     ) -> None:
         check_operators(graph, stage.operators)
         self._graph = graph
-        self._generator = _generator(device)
+        self._seed = seeder(device)
         needed = {edge.value for edge in stage.outgoing} | {ValueId(update.value) for update in stage.updates}
         if stage.loss:
             needed |= graph.measures
@@ -141,13 +142,12 @@ class Program:
             for value in instruction.sliced:
                 taken[value] = with_portable_gradient(taken[value])
         if instruction.operator.random:
-            self._generator.manual_seed(seeds.of(instruction.index))
+            self._seed(seeds.of(instruction.index))
         made = _call(instruction, taken)
-        if recording:
-            made = _apart(made, (*taken.values(), *instruction.bound.values()))
         for output, tensor in zip(instruction.operator.outputs, made, strict=True):
             if output >= 0:
-                values[ValueId(output)] = self.settled(instruction, output, tensor, recording=recording)
+                own = _apart(tensor, taken, instruction.bound) if recording else tensor
+                values[ValueId(output)] = self.settled(instruction, output, own, recording=recording)
         if inspect is not None:
             inspect(instruction, [*taken.values(), *instruction.bound.values()], made)
         for value in instruction.releases:
@@ -172,10 +172,13 @@ def _kind(value: Value) -> tuple[torch.dtype, torch.Size, bool]:
     return DTYPES[value.spec.dtype], torch.Size(value.spec.shape), value.differentiable
 
 
-def _apart(made: list[torch.Tensor], read: Collection[torch.Tensor]) -> list[torch.Tensor]:
+def _apart(made: torch.Tensor, *read: Values) -> torch.Tensor:
     """What an operator made, apart from what it read."""
-    given = {id(tensor) for tensor in read}
-    return [apart(tensor) if id(tensor) in given else tensor for tensor in made]
+    for given in read:
+        for tensor in given.values():
+            if made is tensor:
+                return apart(made)
+    return made
 
 
 def _call(instruction: Instruction, taken: Values) -> list[torch.Tensor]:
@@ -233,11 +236,3 @@ def _sliced(operator: Operator) -> frozenset[ValueId]:
         if everything or isinstance(argument, Sequence)
         for value in references(argument)
     )
-
-
-def _generator(device: torch.device) -> torch.Generator:
-    """The generator that operators draw from on ``device``."""
-    if device.type == "cuda":
-        torch.cuda.init()  # type: ignore[no-untyped-call]
-        return torch.cuda.default_generators[device.index]
-    return torch.default_generator

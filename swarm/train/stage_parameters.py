@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
+from swarm.compress.layout import in_float64
 from swarm.errors import LocalError
 from swarm.graph.cut import is_trained, trained_uses
 from swarm.graph.dag import Graph
@@ -225,5 +226,5 @@ def sum_of_squares(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _squared(chunk: torch.Tensor) -> torch.Tensor:
-    numbers = chunk.double()
+    numbers = in_float64(chunk)
     return torch.dot(numbers, numbers)

@@ -7,7 +7,16 @@ import pytest
 import torch
 
 from swarm.errors import MisuseError
-from swarm.train.device import DeviceThread, Patience, configure_device, find_device, like_machines, memory_of
+from swarm.train.device import (
+    ACCELERATORS,
+    DeviceThread,
+    Patience,
+    configure_device,
+    find_device,
+    like_machines,
+    memory_of,
+    seeder,
+)
 
 CPU = torch.device("cpu")
 
@@ -21,15 +30,38 @@ def test_without_a_name_there_is_always_a_device():
     assert find_device().type in {"cpu", "cuda"}
 
 
-@pytest.mark.parametrize("text", ["tpu", "mps", "meta", "cuda:", "cuda:x", "gpu:1"])
+@pytest.mark.parametrize("text", ["tpu", "meta", "cuda:", "xpu:x", "mps:-1", "gpu:1"])
 def test_other_kinds_of_device_are_refused(text):
     with pytest.raises(MisuseError, match=f"{text} is not a device for training"):
         find_device(text)
 
 
-def test_a_device_that_is_not_here_is_refused():
-    with pytest.raises(MisuseError, match=r"cuda:99 is not here: torch .* sees \d+ CUDA devices"):
-        find_device("cuda:99")
+@pytest.mark.parametrize("kind", ACCELERATORS)
+def test_a_device_that_is_not_here_is_refused(kind):
+    words = rf"^--device {kind}:99 is not here: torch .* sees \d+ {kind.upper()} devices$"
+    with pytest.raises(MisuseError, match=words):
+        find_device(f"{kind}:99")
+
+
+@pytest.mark.parametrize("kind", ACCELERATORS)
+def test_what_is_asked_of_a_kind_is_there_in_this_torch(kind):
+    """Under the names that are used once a device of the kind is found; for MPS they differ."""
+    module = torch.get_device_module(kind)
+    names = {"device_count", "empty_cache"}
+    names |= (
+        {"manual_seed", "recommended_max_memory", "driver_allocated_memory"}
+        if kind == "mps"
+        else {"default_generators", "get_device_name", "init", "mem_get_info", "set_device"}
+    )
+    assert [name for name in sorted(names) if not hasattr(module, name)] == []
+
+
+def test_a_seed_is_that_of_the_generator_that_operators_draw_from():
+    drawn = []
+    for seed in (7, 8, 7):
+        seeder(CPU)(seed)
+        drawn.append(torch.rand(3).tolist())
+    assert drawn[0] == drawn[2] != drawn[1]
 
 
 async def test_the_device_thread_is_one_configured_thread():
