@@ -20,7 +20,7 @@ from swarm.data.ledger import Ledger
 from swarm.errors import FailureError, LocalError
 from swarm.identity.files import sync_folder
 from swarm.ids import DIGEST_LENGTH, Digest, digest
-from swarm.wire.limits import MAX_BLOCK_BYTES
+from swarm.wire.limits import MAX_BLOCK_BYTES, MIB
 
 Buffer = bytes | bytearray | memoryview
 
@@ -30,9 +30,8 @@ _SHARD_LENGTH: Final = 2
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _DAMAGED: Final = (FileNotFoundError, IsADirectoryError)
 
-
-class _DiskFullError(FailureError):
-    """The disk has no room, whatever the store's limit."""
+MAX_MEMORY_BYTES: Final = 256 * MIB
+"""Of blocks in memory while the disk takes none: samples and a stage that are in use, and little more."""
 
 
 class Keeps(Protocol):
@@ -50,6 +49,8 @@ class Blocks(ABC):
     """
 
     def __init__(self, limit: int) -> None:
+        self.on_trouble: Callable[[str], None] = lambda _: None
+        """Hears in a sentence where blocks are not kept as they should be, on any thread."""
         self._ledger = Ledger(limit)
         self._lock = threading.Lock()
         """Guards the ledger; held for memory accesses only."""
@@ -97,14 +98,16 @@ class Blocks(ABC):
         if known and self._stands(name, size):
             return name
         self._remove(name)
-        while True:
-            try:
-                self._write(name, data, size)
-            except _DiskFullError:
-                if not self._give_back(size):
-                    raise
-            else:
-                return name
+        with self._files:
+            self._evict(lambda: self._ledger.victims(size))
+            with self._lock:
+                self._ledger.reserve(size)
+        try:
+            self._keep(name, data)
+        finally:
+            with self._lock:
+                self._ledger.release(size)
+        return name
 
     @contextmanager
     def holding(self) -> Iterator[Keeps]:
@@ -161,22 +164,6 @@ class Blocks(ABC):
         """Raise LocalError where the accounts do not add up."""
         with self._lock:
             self._ledger.check()
-
-    def _write(self, name: Digest, data: Buffer, size: int) -> None:
-        with self._files:
-            self._evict(lambda: self._ledger.victims(size))
-            with self._lock:
-                self._ledger.reserve(size)
-        try:
-            self._keep(name, data)
-        finally:
-            with self._lock:
-                self._ledger.release(size)
-
-    def _give_back(self, size: int) -> bool:
-        """The disk is full before the store is: evict blocks of ``size`` bytes; whether there were any."""
-        with self._files:
-            return self._evict(lambda: self._ledger.loose(size))
 
     def _evict(self, choose: Callable[[], list[Digest]]) -> bool:
         """Called with ``_files`` held."""
@@ -261,10 +248,16 @@ class BlockStore(Blocks):
     is whole even after a power cut, and after :meth:`sync` it is there. Order of use survives a restart as
     the files' times. The folder belongs to one process (a node's home is locked); making a store reads the
     folder, and raises FailureError where that cannot be done.
+
+    A disk that takes nothing ends no work: where it is full, blocks that nobody has pinned make room on it,
+    and what cannot be written after that is kept in memory, up to a limit, and told to ``on_trouble``, once
+    until the disk takes blocks again.
     """
 
     def __init__(self, folder: Path, limit: int) -> None:
         super().__init__(limit)
+        self._in_memory: dict[Digest, bytes] = {}
+        self._troubled = False
         self._folder = folder
         with self._explained():
             folder.mkdir(parents=True, exist_ok=True)
@@ -282,6 +275,12 @@ class BlockStore(Blocks):
 
     def sync(self, names: Iterable[Digest]) -> None:
         """What the blocks hold is on the disk since they were put; now what they are called is, too."""
+        names = tuple(names)
+        for name in names:
+            data = self._in_memory.get(name)
+            if data is not None:
+                with self._explained():
+                    self._keep_on_disk(name, data)
         for folder in {self._path(name).parent for name in names}:
             sync_folder(folder)
         sync_folder(self._folder)
@@ -291,28 +290,66 @@ class BlockStore(Blocks):
         return self._folder / name[:_SHARD_LENGTH] / name
 
     def _keep(self, name: Digest, data: Buffer) -> None:
+        while True:
+            try:
+                with self._explained():
+                    self._keep_on_disk(name, data)
+            except FailureError as error:
+                if not (_is_full(error) and self._give_back(memoryview(data).nbytes)):
+                    self._keep_in_memory(name, data, error)
+                    return
+            else:
+                self._troubled = bool(self._in_memory)
+                return
+
+    def _keep_on_disk(self, name: Digest, data: Buffer) -> None:
         path = self._path(name)
         unfinished = path.with_name(f"{uuid4().hex}{_UNFINISHED}")
-        with self._explained():
-            path.parent.mkdir(exist_ok=True)
-            try:
-                with unfinished.open("xb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                with self._files:
-                    unfinished.replace(path)
-                    self._note(name, memoryview(data).nbytes)
-            finally:
-                unfinished.unlink(missing_ok=True)
+        path.parent.mkdir(exist_ok=True)
+        try:
+            with unfinished.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            with self._files:
+                unfinished.replace(path)
+                self._in_memory.pop(name, None)
+                self._note(name, memoryview(data).nbytes)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+    def _keep_in_memory(self, name: Digest, data: Buffer, error: FailureError) -> None:
+        size = memoryview(data).nbytes
+        with self._files:
+            excess = self._memory_used() + size - MAX_MEMORY_BYTES
+            self._evict(lambda: self._ledger.loose(excess, self._in_memory.__contains__))
+            if self._memory_used() + size > MAX_MEMORY_BYTES:
+                raise error
+            self._in_memory[name] = bytes(data)
+            self._note(name, size)
+        if not self._troubled:
+            self._troubled = True
+            self.on_trouble(f"{error}; until then blocks are kept in memory, and go with this program")
+
+    def _memory_used(self) -> int:
+        return sum(map(len, self._in_memory.values()))
+
+    def _give_back(self, size: int) -> bool:
+        """The disk is full before the store is: remove blocks of ``size`` bytes; whether there were any."""
+        with self._files:
+            return self._evict(lambda: self._ledger.loose(size, lambda name: name not in self._in_memory))
 
     def _stands(self, name: Digest, size: int) -> bool:
+        if name in self._in_memory:
+            return True
         try:
             return self._path(name).stat().st_size == size
         except OSError:
             return False
 
     def _read(self, name: Digest) -> bytes | None:
+        if name in self._in_memory:
+            return self._in_memory[name]
         path = self._path(name)
         try:
             data = path.read_bytes()
@@ -327,16 +364,21 @@ class BlockStore(Blocks):
         return data
 
     def _erase(self, name: Digest) -> None:
-        with self._explained():
-            self._path(name).unlink(missing_ok=True)
+        if self._in_memory.pop(name, None) is None:
+            with suppress(OSError):  # what stays on a disk that takes nothing is found at the next start
+                self._path(name).unlink(missing_ok=True)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            kind = _DiskFullError if error.errno in _NO_SPACE else FailureError
-            raise kind(
+            raise FailureError(
                 f"cannot keep blocks in {self._folder}: {error.strerror or error}: "
                 f"free some space there, or give less with --disk or another folder with --home"
             ) from error
+
+
+def _is_full(error: FailureError) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno in _NO_SPACE

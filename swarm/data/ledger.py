@@ -1,6 +1,6 @@
 """What a block store holds, in memory only: sizes, order of use, pins and room. Not thread-safe by itself."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from swarm.errors import FailureError, LocalError
 from swarm.ids import Digest
@@ -93,13 +93,16 @@ class Ledger:
             )
         return chosen
 
-    def loose(self, size: int) -> list[Digest]:
-        """The least recently used unpinned blocks that have ``size`` bytes together, or all there are."""
+    def loose(self, size: int, counts: Callable[[Digest], bool] = lambda _: True) -> list[Digest]:
+        """The least recently used unpinned blocks that have ``size`` bytes together, or all there are.
+
+        Of those that ``counts`` says.
+        """
         chosen: list[Digest] = []
         for digest, length in self._sizes.items():
             if size <= 0:
                 break
-            if digest not in self._pins:
+            if digest not in self._pins and counts(digest):
                 chosen.append(digest)
                 size -= length
         return chosen

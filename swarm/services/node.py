@@ -147,7 +147,6 @@ class Node(Handlers):
         withholding = Withholding(self.jobs.all)
         store = BlockStore(config.folder / BLOCKS_FOLDER, config.disk)
         self.exchange = BlockExchange(store, clock=clock, tasks=self.tasks, may_have=withholding.may_have)
-        self.exchange.on_liar = self.story.tell_of_liar
         self.blocks = JobBlocks(self, self.exchange, withholding)
         lines = LineBook(config.folder, self, self.blocks)
         coordinator = Coordinator(self, self.jobs, self.blocks, lines, coordinates=config.role == "peer")
@@ -177,6 +176,7 @@ class Node(Handlers):
     # Life.
 
     async def __aenter__(self) -> Self:
+        self.story.follow(self.exchange)
         await self.entrance.open()
         try:
             await self.tasks.__aenter__()

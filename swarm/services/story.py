@@ -1,5 +1,6 @@
 """What happened lately, in sentences: the ``events`` of ``GET /status`` and the log say the same."""
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from typing import Final, Literal
 from swarm.clock import Clock
 from swarm.ids import Digest, PeerId, short
 from swarm.log import Log
+from swarm.services.blocks import BlockExchange
 
 KEPT: Final = 200
 """Events kept in memory; a night of a peer's life is a few dozen."""
@@ -44,10 +46,18 @@ class Story:
         for listener in self.listeners:
             listener(event)
 
-    def tell_of_liar(self, peer: PeerId, block: Digest) -> None:
-        """``peer`` sent other bytes for a block than its name stands for."""
-        what = f"peer {short(peer)} sent other bytes for block {short(block)}"
-        self.tell("trouble", f"{what}: its link is closed, and others are asked", peer=peer)
+    def follow(self, exchange: BlockExchange) -> None:
+        """Tell what goes wrong with blocks: in the store, on whichever thread, and by peers that lie."""
+        later = asyncio.get_running_loop().call_soon_threadsafe
+
+        def lied(peer: PeerId, block: Digest) -> None:
+            what = f"peer {short(peer)} sent other bytes for block {short(block)}"
+            self.tell("trouble", f"{what}: its link is closed, and others are asked", peer=peer)
+
+        def troubled(sentence: str) -> None:
+            later(self.tell, "trouble", sentence)
+
+        exchange.on_liar, exchange.store.on_trouble = lied, troubled
 
     def events(self) -> tuple[Happening, ...]:
         """All that is kept, oldest first."""

@@ -175,7 +175,7 @@ class Cluster:
     ) -> tuple[NodeConfig, Identity]:
         number = next(self._numbers)
         folder = self._folder / f"node-{number}"
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         identity = Identity.join(invite or self.invite(), key=PrivateKey.generate(), now=self.clock.wall())
         identity.save(folder)
         host = f"10.0.0.{number}" if self._memory else LOOPBACK

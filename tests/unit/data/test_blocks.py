@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from swarm.data import blocks
 from swarm.data.blocks import Blocks, BlockStore, MemoryBlockStore
 from swarm.errors import FailureError, LocalError
 from swarm.ids import Digest, digest
@@ -197,44 +198,69 @@ def test_what_an_interrupted_write_left_is_removed_and_strangers_are_left_alone(
     assert stranger.exists()
 
 
-def test_a_full_disk_is_one_line_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    store = BlockStore(tmp_path, 300)
-
-    def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(FailureError) as caught:
-        store.put(b"hello")
-    assert str(caught.value) == (
-        f"cannot keep blocks in {tmp_path}: {os.strerror(errno.ENOSPC)}: "
-        "free some space there, or give less with --disk or another folder with --home"
-    )
-    assert files(tmp_path) == []
-    store.check()
-    monkeypatch.undo()
-    assert store.get(store.put(block(1, 300))) is not None
-
-
-def test_where_the_disk_is_full_before_the_store_is_what_nobody_needs_makes_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    store, room = BlockStore(tmp_path, 1000), 300
+def without_room(folder: Path, monkeypatch: pytest.MonkeyPatch, *, room: int) -> None:
+    """A disk of ``room`` bytes."""
     real = os.fsync
 
     def fsync(descriptor: int) -> None:
-        if sum(path.stat().st_size for path in files(tmp_path)) > room:
+        if sum(path.stat().st_size for path in files(folder)) > room:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
+
+
+def test_where_the_disk_is_full_blocks_stay_in_memory_are_told_of_once_and_written_when_it_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    store, told = BlockStore(tmp_path, 300), []
+    store.on_trouble = told.append
+    without_room(tmp_path, monkeypatch, room=0)
+    names = [store.put(block(number)) for number in range(2)]
+    assert told == [
+        (
+            f"cannot keep blocks in {tmp_path}: {os.strerror(errno.ENOSPC)}: "
+            "free some space there, or give less with --disk or another folder with --home; "
+            "until then blocks are kept in memory, and go with this program"
+        )
+    ]
+    assert files(tmp_path) == []
+    assert [store.get(name) for name in names] == [block(0), block(1)]
+    with pytest.raises(FailureError, match="free some space there"):
+        store.sync(names)
+    store.check()
+    monkeypatch.undo()
+    store.sync(names)
+    assert BlockStore(tmp_path, 300).digests() == store.digests()
+    store.put(block(2, 200))
+    assert store.size == 300
+    store.check()
+
+
+def test_blocks_in_memory_are_bounded_and_those_that_nobody_needs_make_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    store = BlockStore(tmp_path, 1000)
+    without_room(tmp_path, monkeypatch, room=0)
+    monkeypatch.setattr(blocks, "MAX_MEMORY_BYTES", 300)
+    names = [store.put(block(number)) for number in range(4)]
+    assert [store.has(name) for name in names] == [False, True, True, True]
+    store.pin("job", names[1:])
+    with pytest.raises(FailureError, match="free some space there"):
+        store.put(block(5))
+    assert store.size == 300
+    store.check()
+
+
+def test_where_the_disk_is_full_before_the_store_is_what_nobody_needs_makes_room_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    store = BlockStore(tmp_path, 1000)
+    without_room(tmp_path, monkeypatch, room=300)
     names = [store.put(block(number)) for number in range(3)]
     store.pin("job", names[:1])
     names.append(store.put(block(3, 200)))
     assert [store.has(name) for name in names] == [True, False, False, True]
-    store.pin("job", names)
-    with pytest.raises(FailureError, match="free some space there"):
-        store.put(block(4))
     assert (store.size, len(files(tmp_path))) == (300, 2)
     store.check()
 
@@ -271,21 +297,17 @@ def test_only_what_the_disk_has_lost_is_thrown_out(
     assert store.get(name) == (b"hello" if stays else None)
 
 
-def test_blocks_that_cannot_be_erased_leave_the_accounts_right(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_blocks_that_cannot_be_erased_count_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     store = BlockStore(tmp_path, 300)
-    store.put(block(1, 300))
+    damaged = store.put(b"hello")
+    files(tmp_path)[0].write_bytes(b"hellO")
+    store.put(block(1, 200))
 
     def fail(_: Path, *, missing_ok: bool = False) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    with monkeypatch.context() as failing:
-        failing.setattr(Path, "unlink", fail)
-        with pytest.raises(FailureError, match=os.strerror(errno.EROFS)):
-            store.put(block(2, 200))
-    names = [store.put(block(number)) for number in range(3, 6)]
-    assert all(store.has(name) for name in names)
+    monkeypatch.setattr(Path, "unlink", fail)
+    assert (store.get(damaged), store.has(damaged), store.size) == (None, False, 200)
     store.check()
 
 
@@ -358,11 +380,12 @@ def test_on_a_real_disk_without_room_and_on_one_that_takes_nothing_what_is_kept_
         names.append(store.put(bytes([4]) * (MIB // 8)))
         assert [store.has(name) for name in names] == [False, True, True, True, True]
         store.pin("job", names)
+        names.append(store.put(bytes([5]) * (MIB // 8)))
         with pytest.raises(FailureError, match=rf"^cannot keep blocks in {disk}/blocks: No space left"):
-            store.put(bytes([5]) * (MIB // 8))
+            store.sync(names)
         make_read_only(disk)
+        names.append(store.put(bytes([6]) * 10))
         with pytest.raises(FailureError, match=r"Read-only file system: .*--home$"):
-            store.put(bytes([6]) * 10)
-        assert store.get(names[4]) == bytes([4]) * (MIB // 8)
-        assert store.put(bytes([4]) * (MIB // 8)) == names[4]
+            store.sync(names[-1:])
+        assert [store.get(name) is not None for name in names] == [False, *[True] * 6]
         store.check()

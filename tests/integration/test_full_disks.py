@@ -1,0 +1,48 @@
+"""A peer whose disk has no room while a job runs: the job ends well, and the peer says what is wrong."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from swarm.protocol import lines
+from swarm.services.training.author import prepare_job
+from swarm.services.training.node import TrainingNode
+from swarm.testing.cluster import Cluster, memory_networks
+from swarm.testing.disks import CANNOT, fill, small_disk
+from swarm.testing.sizing import memory_of
+from swarm.train.job import TrainingJob
+from swarm.wire.limits import MIB
+
+MakeJob = Callable[..., TrainingJob]
+
+pytestmark = pytest.mark.skipif(bool(CANNOT), reason=CANNOT)
+
+
+def troubles(node: TrainingNode) -> list[str]:
+    return [event.sentence for event in node.story.events() if event.kind == "trouble"]
+
+
+@pytest.mark.parametrize("coordinates", [True, False], ids=["coordinator", "holder"])
+async def test_a_disk_that_fills_up_while_a_job_runs_ends_it_for_nobody(
+    tmp_path: Path, make_job: MakeJob, monkeypatch: pytest.MonkeyPatch, coordinates: bool
+) -> None:
+    monkeypatch.setattr(lines, "SNAPSHOT_SECONDS", 0.1)
+    monkeypatch.setattr(lines, "LEAD_SECONDS", 0.1)
+    prepared = prepare_job(make_job(steps=20))
+    with small_disk(tmp_path / "swarm/node-2", 8 * MIB), small_disk(tmp_path / "swarm/node-3", 8 * MIB):
+        async with Cluster(tmp_path / "swarm", networks=memory_networks()) as cluster:
+            await cluster.add_bootstrap()
+            nodes = [await cluster.add_peer(memory=memory_of(prepared, 2)) for _ in range(2)]
+            author = await cluster.add_author()
+            job = await author.author.publish(prepared, patience=60.0)
+            await cluster.until(lambda: job.step >= 2)
+            [full] = [node for node in nodes if (node.identity.peer == job.coordinator) == coordinates]
+            fill(full.config.folder)
+            await cluster.until(lambda: job.ended)
+            assert (job.state, job.sentence) == ("done", "the trained weights are in the swarm")
+            await author.export(job.id, tmp_path / "weights.safetensors")
+            told = [line for line in troubles(full) if "blocks are kept in memory" in line]
+            assert len(told) == 1
+            assert "No space left on device: free some space there" in told[0]
+            assert job.step == 20
