@@ -100,10 +100,14 @@ class Joining:
         self._soon.set()
 
     async def meet(self, wanted: Callable[[PeerId], bool]) -> None:
-        """For ever: find peers in the DHT and link up with those that ``wanted`` says are not linked yet."""
+        """For ever: find peers in the DHT and link up with those that ``wanted`` says are not linked yet.
+
+        Looks are LOOK_SECONDS apart at least, however often somebody comes and goes.
+        """
         looks = 0
         failed: dict[PeerId, int] = {}
         while True:
+            began = self._clock.elapsed()
             found = {record.peer: record for record in await self._discovery.find() if wanted(record.peer)}
             failed = {peer: times for peer, times in failed.items() if peer in found}
             due = sorted(
@@ -126,6 +130,7 @@ class Joining:
                     await self._soon.wait()
             except TimeoutError:
                 continue
+            await asyncio.sleep(began + LOOK_SECONDS - self._clock.elapsed())
 
     async def _meet(self, peer: PeerId, addresses: Sequence[str], at_once: asyncio.Semaphore) -> bool:
         try:

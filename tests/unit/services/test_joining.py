@@ -7,11 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from swarm.clock import SystemClock
+from swarm.clock import Clock, SystemClock
 from swarm.errors import FailureError
 from swarm.ids import PeerId
 from swarm.services import joining as module
-from swarm.services.joining import CALLS_AT_ONCE, MOST_CALLS, Joining
+from swarm.services.joining import CALLS_AT_ONCE, LOOK_SECONDS, MOST_CALLS, Joining
+from swarm.testing.clock import ManualClock
+from swarm.testing.loop import run_on_manual_clock
 
 
 class Silent:
@@ -43,8 +45,8 @@ class Silent:
             self.calling -= 1
 
 
-def joining_of(world: Silent) -> Joining:
-    return Joining(cast("Any", world), cast("Any", world), role="peer", clock=SystemClock())
+def joining_of(world: Silent, clock: Clock | None = None) -> Joining:
+    return Joining(cast("Any", world), cast("Any", world), role="peer", clock=clock or SystemClock())
 
 
 async def test_a_look_calls_so_many_peers_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,3 +57,23 @@ async def test_a_look_calls_so_many_peers_and_no_more(monkeypatch: pytest.Monkey
         await world.looked.wait()
         meeting.cancel()
     assert (world.calls, world.most) == (MOST_CALLS, CALLS_AT_ONCE)
+
+
+def test_who_comes_and_goes_without_end_has_nobody_look_faster() -> None:
+    class Counted(Silent):
+        async def find(self) -> list[Any]:
+            self.looks += 1
+            return []
+
+    async def main(clock: ManualClock) -> None:
+        world = Counted(0)
+        joining = joining_of(world, clock)
+        async with asyncio.TaskGroup() as group:
+            meeting = group.create_task(joining.meet(lambda _: True))
+            for _ in range(1000):
+                joining.look_soon()
+                await asyncio.sleep(0.01)
+            meeting.cancel()
+        assert 5 < world.looks <= 1 + 10.0 / LOOK_SECONDS
+
+    run_on_manual_clock(main)
