@@ -1,9 +1,12 @@
 """How many incoming connections may be unfinished at a time: strangers cost bounded memory and time.
 
 Who comes when all places are taken gets that of the one who has waited longest without a word, else that of
-one who has been at it for longer than honest callers take: silence does not shut anybody out.
+one who has been at it for longer than honest callers take: silence does not shut anybody out. Else the
+address that has most places gives one up to an address that has fewer: talk without end from some addresses
+does not shut out the others.
 """
 
+from collections import Counter
 from typing import Final, Protocol
 
 from swarm.net.address import Address
@@ -49,12 +52,13 @@ class Handshakes:
         """One more, which counts until it is finished; None where there is no place for it."""
         origin = caller.remote.neighbourhood
         neighbours = [one for one in self._open if one.origin == origin]
-        rivals = None
+        room = True
         if len(neighbours) >= self._limit_per_address and not caller.remote.is_loopback:
-            rivals = neighbours
+            room = _evict(neighbours, now)
         elif len(self) >= self._limit:
-            rivals = list(self._open)
-        if rivals is not None and not _evict(rivals, now):
+            everybody = list(self._open)
+            room = _evict(everybody, now) or _evict_from_a_crowd(everybody, len(neighbours) + 1)
+        if not room:
             return None
         handshake = Handshake(self, caller, origin=origin, began=now)
         self._open[handshake] = None
@@ -80,13 +84,26 @@ class Handshake:
         """Its link is up, or it has ended; may be said twice."""
         self._counts.forget(self)
 
+    def give_up(self) -> None:
+        """Another one takes its place."""
+        self.finish()
+        self.caller.abort()
+
 
 def _evict(rivals: list[Handshake], now: float) -> bool:
     """Take the place of one of ``rivals``, who are sorted by age; False where all may stay."""
     silent = [one for one in rivals if not one.caller.heard]
     slow = [one for one in rivals if now - one.began > GRACE_SECONDS]
     for one in (silent or slow)[:1]:
-        one.finish()
-        one.caller.abort()
+        one.give_up()
         return True
     return False
+
+
+def _evict_from_a_crowd(rivals: list[Handshake], fair: int) -> bool:
+    """Take a place of the address that has most, the newest, where those are more than ``fair``."""
+    [(origin, places)] = Counter(one.origin for one in rivals).most_common(1)
+    if places <= fair:
+        return False
+    [one for one in rivals if one.origin == origin][-1].give_up()
+    return True

@@ -77,3 +77,15 @@ def test_who_talks_without_end_keeps_its_place_for_a_while() -> None:
     assert counts.begin(Caller(HERE), now=GRACE_SECONDS + 0.1) is not None
     assert slow.aborted
     assert not quick.aborted
+
+
+def test_talkers_from_some_addresses_do_not_shut_out_another() -> None:
+    counts = Handshakes(limit=6, limit_per_address=3)
+    crowd = [Caller(address) for address in (HERE, THERE) for _ in range(3)]
+    assert all(counts.begin(caller, now=0.0) for caller in crowd)
+    elsewhere = Address("198.51.100.1", 1)
+    assert counts.begin(Caller(elsewhere), now=0.1) is not None
+    assert counts.begin(Caller(elsewhere), now=0.1) is not None
+    assert [caller.aborted for caller in crowd] == [False, False, True, False, False, True]
+    assert counts.begin(Caller(elsewhere), now=0.1) is None, "no address gets more than the others"
+    assert len(counts) == 6
