@@ -171,10 +171,20 @@ def _stages(stages: Sequence[StageStatus]) -> Table:
             f"{stage.predicted_seconds:.3f} s",
             "ready" if stage.ready else "loading",
             _encoding(stage),
+            _snapshot(stage),
         )
         for stage in stages
     ]
-    return make_table(("stage", "holder", "operators", "memory", "per micro-batch", "", "sends"), rows)
+    heads = ("stage", "holder", "operators", "memory", "per micro-batch", "", "sends", "kept")
+    return make_table(heads, rows)
+
+
+def _snapshot(stage: StageStatus) -> str:
+    """The newest copy of a stage: of which step, how large, and where."""
+    kept = stage.snapshot
+    if kept is None:
+        return ""
+    return f"step {kept.step}, {format_bytes(kept.bytes)}, on {', '.join(map(shown_peer, kept.peers))}"
 
 
 def _encoding(stage: StageStatus) -> str:

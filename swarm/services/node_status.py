@@ -22,6 +22,7 @@ from swarm.services.status.document import (
     MemberStatus,
     PeerStatus,
     PlanStatus,
+    SnapshotStatus,
     SpotCheckStatus,
     StageStatus,
     StatusDocument,
@@ -38,6 +39,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A copy of a stage as it was after ``step`` steps, on this node's disk."""
+
+    step: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeldStage:
     """A stage that this peer holds."""
 
@@ -48,6 +57,8 @@ class HeldStage:
     """None while it loads."""
     encodings: tuple[EncodingStatus, ...] = ()
     """What it has sent each way."""
+    snapshot: Snapshot | None = None
+    """The newest that was kept here."""
 
 
 def describe_node(node: "Node") -> StatusDocument:
@@ -296,9 +307,18 @@ def _stages(job: Job, plan: Plan, held: tuple[HeldStage, ...]) -> tuple[StageSta
                 predicted_seconds=planned.seconds,
                 codec=str(codecs[index] if index < len(codecs) else planned.codec),
                 encodings=own.encodings if own is not None else (),
+                snapshot=_snapshot(job, planned.holder, own),
             )
         )
     return tuple(found)
+
+
+def _snapshot(job: Job, holder: str, own: HeldStage | None) -> SnapshotStatus | None:
+    if own is None or own.snapshot is None:
+        return None
+    kept = own.snapshot
+    peers = (holder, job.coordinator) if job.kept is not None and job.kept >= kept.step else (holder,)
+    return SnapshotStatus(step=kept.step, bytes=kept.bytes, peers=tuple(dict.fromkeys(peers)))
 
 
 def _waiting(node: "Node", held: tuple[HeldStage, ...]) -> WaitingStatus | None:

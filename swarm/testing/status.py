@@ -15,6 +15,7 @@ from swarm.services.status.document import (
     MemberStatus,
     PeerStatus,
     PlanStatus,
+    SnapshotStatus,
     StageStatus,
     StatusDocument,
     SwarmStatus,
@@ -40,6 +41,7 @@ def sample_status() -> StatusDocument:
             memory=1 << 20,
             ready=True,
             predicted_seconds=0.25,
+            snapshot=SnapshotStatus(step=24, bytes=3 << 20, peers=(FIRST, SECOND)),
         ),
         StageStatus(
             stage=1,

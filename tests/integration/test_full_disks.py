@@ -29,14 +29,24 @@ async def test_a_disk_that_fills_up_while_a_job_runs_ends_it_for_nobody(
 ) -> None:
     monkeypatch.setattr(lines, "SNAPSHOT_SECONDS", 0.1)
     monkeypatch.setattr(lines, "LEAD_SECONDS", 0.1)
-    prepared = prepare_job(make_job(steps=20))
+    prepared = prepare_job(make_job(steps=60))
     with small_disk(tmp_path / "swarm/node-2", 8 * MIB), small_disk(tmp_path / "swarm/node-3", 8 * MIB):
         async with Cluster(tmp_path / "swarm", networks=memory_networks()) as cluster:
             await cluster.add_bootstrap()
             nodes = [await cluster.add_peer(memory=memory_of(prepared, 2)) for _ in range(2)]
             author = await cluster.add_author()
             job = await author.author.publish(prepared, patience=60.0)
-            await cluster.until(lambda: job.step >= 2)
+
+            def kept() -> bool:
+                held = [stage for node in nodes for stage in node.held()]
+                return len(held) == len(nodes) and all(stage.snapshot for stage in held)
+
+            await cluster.until(kept)
+            for node in nodes:
+                stages = node.status().jobs[0].stages
+                [copy] = [stage.snapshot for stage in stages if stage.holder == node.identity.peer]
+                assert copy is not None
+                assert (copy.step > 0, copy.bytes > 0, copy.peers[0]) == (True, True, node.identity.peer)
             [full] = [node for node in nodes if (node.identity.peer == job.coordinator) == coordinates]
             fill(full.config.folder)
             await cluster.until(lambda: job.ended)
@@ -45,4 +55,4 @@ async def test_a_disk_that_fills_up_while_a_job_runs_ends_it_for_nobody(
             told = [line for line in troubles(full) if "blocks are kept in memory" in line]
             assert len(told) == 1
             assert "No space left on device: free some space there" in told[0]
-            assert job.step == 20
+            assert job.step == 60

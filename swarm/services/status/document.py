@@ -104,6 +104,16 @@ class EncodingStatus(Struct, frozen=True, kw_only=True):
     """Of the angle between what was sent and what arrived."""
 
 
+class SnapshotStatus(Struct, frozen=True, kw_only=True):
+    """The newest copy of a stage that its holder has on its disk."""
+
+    step: int
+    """What the stage was after so many steps."""
+    bytes: int
+    peers: tuple[str, ...]
+    """Who has it, as far as this node knows: the holder, and the coordinator once it has told so here."""
+
+
 class StageStatus(Struct, frozen=True, kw_only=True):
     """One stage of a job and who holds it."""
 
@@ -122,6 +132,8 @@ class StageStatus(Struct, frozen=True, kw_only=True):
     """Of what it sends forward, and of the gradients that come back."""
     encodings: tuple[EncodingStatus, ...] = ()
     """Where this node holds it and has sent something."""
+    snapshot: SnapshotStatus | None = None
+    """Where this node holds it and has kept one."""
 
 
 class PlanStatus(Struct, frozen=True, kw_only=True):

@@ -122,6 +122,7 @@ class Holder(Service):
                 memory=held.memory,
                 pipeline=held.pipeline.machine.statistics() if held.pipeline is not None else None,
                 encodings=held.pipeline.sent() if held.pipeline is not None else (),
+                snapshot=held.pipeline.snapshots.newest if held.pipeline is not None else None,
             )
             for (job, stage), held in sorted(self._held.items())
         )

@@ -10,6 +10,7 @@ from swarm.services.boundary import job_boundary
 from swarm.services.context import Context
 from swarm.services.job import Job
 from swarm.services.job_blocks import JobBlocks
+from swarm.services.node_status import Snapshot
 from swarm.wire.messages.coordination import StageSnapshot
 from swarm.wire.records.plan import Plan
 from swarm.wire.records.state import StatePart, StateTensor
@@ -29,6 +30,8 @@ class Snapshots:
         self._context = context
         self._blocks = blocks
         self._due: int | None = None
+        self.newest: Snapshot | None = None
+        """The last that was kept here."""
 
     def order(self, step: int) -> None:
         """The coordinator wants the state after ``step`` steps."""
@@ -66,6 +69,7 @@ class Snapshots:
                 return
             blobs = [one.tensor.blob for one in tensors]
             self._blocks.pin_state(self._job, f"stage {self._stage}", step, blobs)
+            self.newest = Snapshot(step=step, bytes=sum(blob.size for blob in blobs))
             snapshot = StageSnapshot(
                 job=self._job.id,
                 generation=self._plan.generation,

@@ -28,6 +28,7 @@ def test_every_part_is_there() -> None:
         f"job gpt {JOB[:8]}  training (5 s)",
         "step 30/200  loss 2.5000  tokens/s 1234  ETA 2 min 50 s",
         "0.250 s",
+        "step 24, 3.0 MiB, on aaaaaaaa, bbbbbbbb",
         "ready",
         "loading",
         "stage 1 of 2: on aaaa",
