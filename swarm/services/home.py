@@ -89,7 +89,10 @@ class Home:
         try:
             descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            raise FailureError(f"the home {self.folder} cannot be used: {error.strerror or error}") from error
+            raise FailureError(
+                f"the home {self.folder} cannot be used: {error.strerror or error}: "
+                "give this one another folder with --home"
+            ) from error
         try:
             if not try_lock(descriptor):
                 raise FailureError(self._in_use())
