@@ -59,6 +59,7 @@ PARTS: dict[str, Callable[[], bool]] = {
     "numerics": lambda: suite("tests/numerics/test_zoo.py", "-n", "auto", "--hypothesis-profile", "nightly"),
     "netlab": netlab,
     "operators": operators,
+    "power cuts": lambda: suite("tests/integration/test_power_cuts.py", SWARM_CUTS="50"),
     "churn": lambda: suite("tests/unit/dht/test_churn.py", "--log-cli-level=INFO", SWARM_SOAK="1"),
 }
 FUZZ: dict[str, Callable[[], bool]] = {f"fuzz {name}": partial(fuzz, name) for name in guided.MODULES}

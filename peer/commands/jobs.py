@@ -67,7 +67,8 @@ def jobs(options: JobsOptions) -> None:
         console.print(_table(document.jobs))
         for job in document.jobs:
             if job.sentence and job.state != "done":
-                console.print(Text(f"{short(job.id)}  {clean(job.sentence)}"))
+                limit = "" if job.until is None else f", gives up in {shown_span(job.until - wall())}"
+                console.print(Text(f"{short(job.id)}  {clean(job.sentence)}{limit}"))
     else:
         say(f"swarm {document.swarm.name} has no jobs")
 
