@@ -1,6 +1,8 @@
 """What a coordinator keeps of its jobs: what is found again, whatever became of the files."""
 
 import asyncio
+import os
+import stat
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -183,3 +185,65 @@ async def test_a_plan_is_issued_also_where_its_number_cannot_be_written(home: Ho
     await book.keep_generation(JOB, 1)
     [told] = home.told
     assert told.startswith(f"job {JOB.id[:8]} could not be taken up again after a restart: cannot ")
+
+
+class Disk:
+    """What of the files below ``root`` a power cut leaves: what was synced, under names that were synced."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root.stat().st_ino
+        self._files: dict[int, bytes] = {}
+        self._folders: dict[int, dict[str, int]] = {self._root: {}}
+        self._sync = os.fsync
+        self.cuts: list[tuple[dict[int, bytes], dict[int, dict[str, int]]]] = []
+        """What there was after each sync."""
+
+    def fsync(self, descriptor: int) -> None:
+        """As ``os.fsync``, and remember what it has made last."""
+        self._sync(descriptor)
+        facts = os.fstat(descriptor)
+        if stat.S_ISDIR(facts.st_mode):
+            with os.scandir(descriptor) as entries:
+                self._folders[facts.st_ino] = {entry.name: entry.inode() for entry in entries}
+        else:
+            self._files[facts.st_ino] = Path(f"/proc/self/fd/{descriptor}").read_bytes()
+        self.cuts.append((dict(self._files), dict(self._folders)))
+
+    def left(self, cut: int, folder: Path) -> Path:
+        """Write what the cut after sync ``cut`` leaves into ``folder``."""
+        files, folders = self.cuts[cut]
+
+        def write(inode: int, path: Path) -> None:
+            path.mkdir()
+            for name, inner in folders[inode].items():
+                if inner in files:
+                    (path / name).write_bytes(files[inner])
+                elif inner in folders:
+                    write(inner, path / name)
+
+        write(self._root, folder)
+        return folder
+
+
+async def test_whenever_the_power_is_cut_the_job_goes_on_from_the_last_line_that_was_kept(
+    home: Home, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(home.folder)
+    book, kept = home.start(), []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", disk.fsync)
+        await book.keep_generation(JOB, 3)
+        for step in (2, 4):
+            kept.append(len(disk.cuts) - 1)
+            await book.keep(JOB, home.line(step), records(step))
+        kept.append(len(disk.cuts) - 1)
+    found = []
+    for cut in range(len(disk.cuts)):
+        after = Home(disk.left(cut, tmp_path_factory.mktemp("cut") / "home"), home.tasks)
+        again = after.start()
+        begin = await again.resume(JOB, TERMS) if again.has(JOB) else Begin()
+        assert begin.records == records(begin.line.step)
+        assert after.told == []
+        found.append(int(begin.line.step))
+    assert found == sorted(found)
+    assert [found[cut] for cut in kept] == [0, 2, 4]
