@@ -26,6 +26,7 @@ from swarm.graph.operators import ALLOWED  # noqa: E402
 REPORT = ROOT / "docs" / "NIGHTLY.md"
 TARGET_SECONDS = 600
 CALLS = 40 * len(ALLOWED)
+NUMERICS = ("tests/numerics/test_zoo.py", "tests/numerics/test_memory.py")
 
 
 def suite(*arguments: str, **environment: str) -> bool:
@@ -56,7 +57,7 @@ def fuzz(name: str) -> bool:
 
 PARTS: dict[str, Callable[[], bool]] = {
     "tests": lambda: suite("-n", "auto", "--ignore", "tests/netlab"),
-    "numerics": lambda: suite("tests/numerics/test_zoo.py", "-n", "auto", "--hypothesis-profile", "nightly"),
+    "numerics": lambda: suite(*NUMERICS, "-n", "auto", "--hypothesis-profile", "nightly"),
     "netlab": netlab,
     "operators": operators,
     "power cuts": lambda: suite("tests/integration/test_power_cuts.py", SWARM_CUTS="50"),

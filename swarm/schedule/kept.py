@@ -48,6 +48,11 @@ gates and states, as torch's kernels for the CPU have them."""
 
 _LAYERS_POSITION: Final = 4
 """Of the number of layers among a recurrent operator's arguments."""
+_BOTH_WAYS_POSITION: Final = 7
+"""Of whether it runs in both directions."""
+
+_WORKSPACE: Final = 7 * 4096.0
+"""Bytes that an LSTM keeps for each layer and direction at least: oneDNN has seven parts, of whole pages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +106,10 @@ def _hidden(call: Call) -> float:
         case "scaled_dot_product_attention":
             return _probabilities(call)
         case "lstm" | "gru" | "rnn_tanh" | "rnn_relu":
-            return recurrent_layers(call) * _RECURRENT[call.name] * made - made
+            layers = recurrent_layers(call)
+            directions = 2.0 if call.number(_BOTH_WAYS_POSITION) else 1.0
+            least = layers * directions * _WORKSPACE if call.name == "lstm" else 0.0
+            return max(layers * _RECURRENT[call.name] * made - made, least)
         case _:
             return 0.0
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import settings
 from torch import nn
 from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
@@ -17,11 +18,13 @@ from swarm.ids import OperatorIndex, ValueId
 from swarm.protocol.order import one_forward_one_backward
 from swarm.schedule.cost import graph_costs
 from swarm.schedule.memory import MemoryModel
-from swarm.train.capture import capture
+from swarm.testing.zoo import ZOO
+from swarm.train.capture import Captured, capture
 from swarm.train.optimizer import SGD, AdamW, Optimizer, to_manifest
 from swarm.train.stage import StageExecutor, StageTask
 
 CPU = torch.device("cpu")
+NIGHTLY = settings.get_current_profile_name() == "nightly"
 MICRO_BATCHES = 4
 TOLERANCE = 0.15
 SMALL = 64 * 1024
@@ -227,7 +230,29 @@ class Training:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_what_is_planned_for_a_stage_is_what_it_takes(name: str, count: int, recompute: bool) -> None:
     make, fields, loss, optimizer = EXAMPLES[name]
-    captured = capture(make(), fields, loss=loss)
+    assert_planned(capture(make(), fields, loss=loss), fields, optimizer, count, recompute=recompute)
+
+
+@pytest.mark.parametrize("name", ZOO if NIGHTLY else ["deepspeech2"])
+def test_what_is_planned_for_a_model_of_the_zoo_is_what_it_takes(name: str) -> None:
+    """Every night all of them; else the one whose operators no example has."""
+    torch.manual_seed(0)
+    entry = ZOO[name]
+    sample = entry.sample(torch.Generator().manual_seed(1))
+    captured = capture(entry.make(), sample, loss=entry.loss)
+    for count in (1, 3):
+        assert_planned(captured, tuple(sample.values()), AdamW(lr=1e-3), count)
+
+
+def assert_planned(
+    captured: Captured,
+    fields: Sequence[torch.Tensor],
+    optimizer: Optimizer,
+    count: int,
+    *,
+    recompute: bool = False,
+) -> None:
+    """Each of ``count`` stages takes the memory that is planned for it."""
     graph, spec = captured.graph, to_manifest(optimizer)
     legal = [position for position, allowed in enumerate(legal_bounds(graph)) if allowed]
     inner = {legal[len(legal) * part // count] for part in range(1, count)}

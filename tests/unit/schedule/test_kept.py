@@ -155,8 +155,15 @@ def test_attention_that_drops_out_keeps_its_probabilities_before_and_after(sketc
     assert plain.values == (0, 1, 2, 4)
 
 
-def test_a_recurrent_layer_keeps_its_gates_at_every_step(sketch):
-    x, h, w = sketch.leaf("input", 7, 2, 6), sketch.leaf("constant", 1, 2, 5), sketch.leaf("parameter", 20, 6)
-    sketch.op("lstm.input", [x, [h, h], [w], True, "1", "0.0", True, False, False], 7, 2, 5)
+@pytest.mark.parametrize(
+    ("frames", "hidden"),
+    [(700, (17 - 1) * 700 * 2 * 5 * 4), (7, 7 * 4096)],
+    ids=["apart from its output", "whole pages"],
+)
+def test_a_recurrent_layer_keeps_its_gates_at_every_step(sketch, frames, hidden):
+    x, w = sketch.leaf("input", frames, 2, 6), sketch.leaf("parameter", 20, 6)
+    h = sketch.leaf("constant", 1, 2, 5)
+    arguments = [x, [h, h], [w], True, "1", "0.0", True, False, False]
+    sketch.op("lstm.input", arguments, frames, 2, 5)
     (kept,) = graph_costs(sketch.graph()).kept
-    assert kept.hidden == (17 - 1) * 7 * 2 * 5 * 4  # what it keeps apart from its output
+    assert kept.hidden == hidden
