@@ -142,7 +142,7 @@ async def test_a_coordinator_that_is_started_again_goes_on_from_its_line(
         job, [coordinator, other] = await begun(cluster, trial, 2)
         await lined(cluster, coordinator, job)
         await cluster.end(coordinator)
-        await cluster.until(lambda: not other.held())
+        await cluster.until(lambda: not other.held() and job.state == "waiting")
         name = coordinator.identity.peer[:8]
         waits = f"waiting for its coordinator, peer {name}, which left: its program ended, at step {job.step}"
         assert (job.state, job.sentence) == ("waiting", f"{waits}; it goes on once that peer is back")

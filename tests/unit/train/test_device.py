@@ -70,6 +70,8 @@ async def test_the_device_thread_is_one_configured_thread():
         return name, torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
 
     async with DeviceThread(CPU) as device:
+        await device.run(torch.set_num_threads, 2)
+        await device.run(configure_device, CPU)
         seen = await asyncio.gather(*(device.run(look) for _ in range(5)))
     assert len(set(seen)) == 1
     name, threads, deterministic = seen[0]
