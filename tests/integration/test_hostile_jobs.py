@@ -44,7 +44,9 @@ class Swarm:
         return cls(cluster, peer, author, job)
 
     def manifest(self, coordinator: PeerId, **changes: Any) -> Manifest:
-        return replace(self.author.author._manifest(self.job, coordinator, 60.0), **changes)
+        with self.author.exchange.store.holding() as held:
+            made = self.author.author._manifest(self.job, coordinator, 60.0, held)
+        return replace(made, **changes)
 
     async def trains(self) -> None:
         """A good job trains here."""
