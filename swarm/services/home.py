@@ -75,9 +75,17 @@ class Home:
         return said if _is_alive(said) else None
 
     def require_free(self) -> None:
-        """Raise what :meth:`lock` raises where another process owns the home; touches nothing."""
-        if self.running() is not None:
-            raise FailureError(self._in_use())
+        """Raise what :meth:`lock` raises where another process owns the home; makes nothing."""
+        try:
+            descriptor = os.open(self.folder / "lock", os.O_RDWR)
+        except OSError:  # nobody was here yet, or `lock` will say what is wrong
+            return
+        try:
+            if not try_lock(descriptor):
+                raise FailureError(self._in_use())
+            unlock(descriptor)
+        finally:
+            os.close(descriptor)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator["HomeLock"]:
@@ -166,8 +174,11 @@ def authority_folder(base: Path, name: str) -> Path:
 
 
 def _is_alive(said: Running) -> bool:
+    """A process that was killed counts as ended, also before whoever started it has asked after it."""
     try:
-        return abs(psutil.Process(said.pid).create_time() - said.started) <= _START_TOLERANCE
+        process = psutil.Process(said.pid)
+        is_it = abs(process.create_time() - said.started) <= _START_TOLERANCE
+        return is_it and process.status() != psutil.STATUS_ZOMBIE
     except (psutil.NoSuchProcess, ValueError):
         return False
     except psutil.AccessDenied:

@@ -73,10 +73,15 @@ def test_an_orderly_end_frees_the_home_and_leaves_no_trace_of_the_run(tmp_path: 
 
 def test_a_killed_owner_is_neither_found_nor_in_the_way(tmp_path: Path) -> None:
     owner = hold(tmp_path, "peer")
-    owner.kill()
-    end(owner)
     home = Home(tmp_path, "peer")
+    with pytest.raises(FailureError, match="home in use"):
+        home.require_free()
+    owner.kill()
+    os.waitid(os.P_PID, owner.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody has asked after it
     assert (home.folder / "running.json").exists()
+    assert home.running() is None
+    home.require_free()
+    end(owner)
     assert home.running() is None
     with home.lock():
         found = home.running()
