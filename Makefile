@@ -9,22 +9,23 @@ BIN := $(VENV)/bin
 endif
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-code test-netlab setup lint fuzz nightly test-mixed-torch clean
+.PHONY: demo test test-code test-root setup lint fuzz nightly test-mixed-torch clean
 
 demo: $(READY)
 	$(BIN)/swarm demo
 
-# Networks between homes take root on Linux: elsewhere that part is left out, and named.
+# Networks between homes and small disks take root on Linux: elsewhere that part is left out, and named.
+ROOT_TESTS := tests/netlab tests/integration/disks
 test: test-code
-	@if [ "$$(uname)$$(id -u)" = Linux0 ]; then $(MAKE) test-netlab; \
-	else echo "left out: tests/netlab, which takes root on Linux (sudo make test-netlab)"; fi
+	@if [ "$$(uname)$$(id -u)" = Linux0 ]; then $(MAKE) test-root; \
+	else echo "left out: $(ROOT_TESTS), which take root on Linux (sudo make test-root)"; fi
 
 test-code: $(READY)
-	$(BIN)/python -m pytest -n auto --ignore tests/netlab
+	$(BIN)/python -m pytest -n auto $(addprefix --ignore ,$(ROOT_TESTS))
 
 # Alone, since it measures.
-test-netlab: $(READY)
-	$(BIN)/python -m pytest tests/netlab
+test-root: $(READY)
+	$(BIN)/python -m pytest $(ROOT_TESTS)
 
 setup: $(READY)
 

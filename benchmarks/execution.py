@@ -21,10 +21,10 @@ from swarm.errors import MisuseError
 from swarm.graph.cut import cut
 from swarm.graph.dag import operator_inputs
 from swarm.graph.operators import VIEWS
+from swarm.testing.like_machine import like_machine
 from swarm.testing.zoo import ZOO, Fields, ZooModel, language, vision
 from swarm.train.capture import capture, loss_and_outputs, set_mode
 from swarm.train.capture.ctc import ctc_loss
-from swarm.train.device import configure_device
 from swarm.train.lockstep import Lockstep, LockstepJob
 from swarm.train.optimizer import AdamW, to_manifest
 from swarm.train.program import Instruction, Program
@@ -151,9 +151,7 @@ def measure(options: ExecutionOptions) -> Table:
         raise MisuseError(f"--model {options.model} is not one of {', '.join(ZOO)}")
     names = [options.model] if options.model else list(ZOO)
     versions = Versions.here("torch", "transformers")
-    threads = torch.get_num_threads()
-    configure_device(CPU)
-    try:
+    with like_machine():
         rows = [_steps(name, Contest(ZOO[name]), options, ZOO_TARGET) for name in names]
         if SPEECH in names:
             with patch.object(functional, "ctc_loss", ctc_loss):
@@ -161,9 +159,6 @@ def measure(options: ExecutionOptions) -> Table:
                 rows.append(_steps(what, Contest(ZOO[SPEECH]), options, None))
         for name, entry in WIDE.items() if options.wide else ():
             rows += _wide(name, Contest(entry), options)
-    finally:
-        torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(mode=False)
     return Table(
         title="training steps of one stage with all operators",
         first="stage",

@@ -25,6 +25,7 @@ from swarm.graph.operators import ALLOWED  # noqa: E402
 
 REPORT = ROOT / "docs" / "NIGHTLY.md"
 TARGET_SECONDS = 600
+ROOT_TESTS = ("tests/netlab", "tests/integration/disks")
 CALLS = 40 * len(ALLOWED)
 NUMERICS = ("tests/numerics/test_zoo.py", "tests/numerics/test_memory.py")
 
@@ -42,11 +43,11 @@ def operators() -> bool:
     return not wrong
 
 
-def netlab() -> bool:
-    """Networks between homes take root on Linux."""
+def root_tests() -> bool:
+    """Networks between homes and small disks take root on Linux."""
     if platform.system() == "Linux" and os.geteuid() == 0:
-        return suite("tests/netlab")
-    print("left out: tests/netlab, which takes root on Linux")
+        return suite(*ROOT_TESTS)
+    print(f"left out: {' '.join(ROOT_TESTS)}, which take root on Linux")
     return True
 
 
@@ -56,9 +57,9 @@ def fuzz(name: str) -> bool:
 
 
 PARTS: dict[str, Callable[[], bool]] = {
-    "tests": lambda: suite("-n", "auto", "--ignore", "tests/netlab"),
+    "tests": lambda: suite("-n", "auto", *(f"--ignore={folder}" for folder in ROOT_TESTS)),
     "numerics": lambda: suite(*NUMERICS, "-n", "auto", "--hypothesis-profile", "nightly"),
-    "netlab": netlab,
+    "root": root_tests,
     "operators": operators,
     "power cuts": lambda: suite("tests/integration/test_power_cuts.py", SWARM_CUTS="50"),
     "churn": lambda: suite("tests/unit/dht/test_churn.py", "--log-cli-level=INFO", SWARM_SOAK="1"),

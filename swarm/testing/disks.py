@@ -1,19 +1,19 @@
-"""Disks that are small or cannot be written, for tests of what happens there; they take root on Linux."""
+"""Disks that are small or cannot be written, for tests of what happens there.
+
+They take root on Linux; elsewhere a test that asks for one fails, and says so.
+"""
 
 import contextlib
-import os
-import platform
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-CANNOT = "" if platform.system() == "Linux" and os.geteuid() == 0 else "mounting disks takes root on Linux"
-"""Why there are no such disks on this machine; empty where there are."""
+from swarm.errors import FailureError
 
 
 @contextlib.contextmanager
 def small_disk(folder: Path, size: int) -> Iterator[Path]:
-    """A disk of ``size`` bytes at ``folder``, until the context ends."""
+    """A disk of ``size`` bytes at ``folder``, until the context ends; raises FailureError for none."""
     folder.mkdir(parents=True, exist_ok=True)
     _run("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder))
     try:
@@ -39,4 +39,8 @@ def fill(folder: Path) -> Path:
 
 
 def _run(*command: str) -> None:
-    subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603 - commands of this file
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603 - commands of this file
+    except (OSError, subprocess.CalledProcessError) as error:
+        why = (getattr(error, "stderr", "") or str(error)).strip()
+        raise FailureError(f"{' '.join(command)}: {why}: disks for tests take root on Linux") from error

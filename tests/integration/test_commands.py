@@ -12,23 +12,9 @@ import psutil
 import pytest
 
 from swarm.testing.shell import LOOPBACK, Shell, interrupt, read_until
+from swarm.testing.tiny_job import write_tiny_job
 
 ROOT = Path(__file__).resolve().parents[2]
-
-JOB = """
-import numpy as np
-import torch
-from swarm.train.job import TrainingJob
-from swarm.train.optimizer import SGD
-
-torch.manual_seed(0)
-model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 16), torch.nn.ReLU(),
-                            torch.nn.Linear(16, 1))
-x = np.random.default_rng(0).normal(size=(64, 8)).astype(np.float32)
-y = x.sum(axis=1, keepdims=True)
-job = TrainingJob(model=model, loss=torch.nn.functional.mse_loss, dataset=(x, y), held_out=(x[:16], y[:16]),
-                  optimizer=SGD(lr=0.05), micro_batch_size=4, micro_batches=4, steps=12)
-"""
 
 
 @pytest.fixture
@@ -40,7 +26,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 @pytest.mark.slow
 def test_from_create_to_export(shell: Shell, tmp_path: Path) -> None:
-    (tmp_path / "tiny.py").write_text(JOB)
+    write_tiny_job(tmp_path)
     node, invite = shell.bootstrap()
     peers = [shell.peer(f"peer{number}", invite, "7000") for number in (1, 2)]
 
@@ -95,7 +81,7 @@ def loads_into_the_model(folder: Path, weights: Path) -> float:
 
 @pytest.mark.slow
 def test_a_job_that_waits_says_for_what_and_can_be_cancelled(shell: Shell, tmp_path: Path) -> None:
-    (tmp_path / "tiny.py").write_text(JOB)
+    write_tiny_job(tmp_path)
     _, invite = shell.bootstrap()
     shell.peer("peer1", invite, "4KiB")
     author = shell.start("peer", "train", str(tmp_path / "tiny.py"), "--invite", invite)
@@ -115,7 +101,7 @@ def test_a_job_that_waits_says_for_what_and_can_be_cancelled(shell: Shell, tmp_p
 
 @pytest.mark.slow
 def test_detached_training_goes_on_without_its_author(shell: Shell, tmp_path: Path) -> None:
-    (tmp_path / "tiny.py").write_text(JOB)
+    write_tiny_job(tmp_path)
     _, invite = shell.bootstrap()
     shell.peer("peer1", invite, "1MiB")
     detached = shell.run("train", str(tmp_path / "tiny.py"), "--invite", invite, "--detach")

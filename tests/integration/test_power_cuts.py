@@ -21,6 +21,7 @@ from swarm.services.status.document import JobStatus
 from swarm.services.training.author import prepare_job
 from swarm.services.training.verify import lockstep_job
 from swarm.testing.shell import Shell, read_until
+from swarm.testing.tiny_job import write_tiny_job
 from swarm.train.job import load_job
 from swarm.train.lockstep import run_lockstep
 
@@ -34,21 +35,7 @@ from swarm.protocol import lines
 lines.SNAPSHOT_SECONDS, lines.LEAD_SECONDS, lines.REST = 0.2, 0.2, 0.0
 """
 PEERS = ("peer1", "peer2")
-JOB = f"""
-import numpy as np
-import torch
-from swarm.train.job import TrainingJob
-from swarm.train.optimizer import AdamW
-
-torch.manual_seed(0)
-model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 16), torch.nn.ReLU(),
-                            torch.nn.Linear(16, 1))
-x = np.random.default_rng(0).normal(size=(64, 8)).astype(np.float32)
-y = x.sum(axis=1, keepdims=True)
-job = TrainingJob(model=model, loss=torch.nn.functional.mse_loss, dataset=(x, y), held_out=(x[:16], y[:16]),
-                  optimizer=AdamW(lr=0.01), micro_batch_size=4, micro_batches=4, steps={STEPS},
-                  validate_every=50)
-"""
+FIELDS = f"optimizer=optimizer.AdamW(lr=0.01), steps={STEPS}, validate_every=50"
 
 
 class Machine:
@@ -132,9 +119,9 @@ def test_a_job_whose_processes_are_all_killed_comes_to_the_bits_of_an_undisturbe
     machine: Machine, tmp_path: Path
 ) -> None:
     moments = random.Random(26)
-    (tmp_path / "tiny.py").write_text(JOB)
+    job_file = write_tiny_job(tmp_path, FIELDS)
     machine.start(moments)
-    machine.shell.json("train", str(tmp_path / "tiny.py"), "--invite", machine.invite, "--detach")
+    machine.shell.json("train", str(job_file), "--invite", machine.invite, "--detach")
     step = moments.randrange(20, 60)
     assert machine.until(lambda job: job.step >= step and (job.kept or 0) > 0).step < STEPS
     machine.cut()
@@ -146,7 +133,7 @@ def test_a_job_whose_processes_are_all_killed_comes_to_the_bits_of_an_undisturbe
     done = machine.until(lambda job: job.state in {"done", "failed", "cancelled"}, seconds=200.0 + 5 * CUTS)
     assert (done.state, done.sentence) == ("done", "the trained weights are in the swarm")
 
-    prepared = prepare_job(load_job(tmp_path / "tiny.py"))
+    prepared = prepare_job(load_job(job_file))
     own = run_lockstep(lockstep_job(prepared, cancelled=lambda: False), torch.device("cpu"))
     coordinator = next(name for name in PEERS if done.coordinator == Identity.load(tmp_path / name).peer)
     [kept] = kept_jobs(tmp_path / coordinator)

@@ -18,9 +18,9 @@ from torch.nn import functional
 
 from swarm.graph.cut import legal_bounds
 from swarm.ids import ValueId
+from swarm.testing.like_machine import like_machine
 from swarm.train import program
 from swarm.train.capture import Captured, capture
-from swarm.train.device import configure_device
 from swarm.train.lockstep import Lockstep, LockstepJob, run_lockstep
 from swarm.wire.records.manifest import Optimizer, Schedule
 
@@ -33,12 +33,8 @@ SGD = Optimizer(kind="sgd", lr=1e-2, schedule=COSINE, momentum=0.9, weight_decay
 
 @pytest.fixture(autouse=True)
 def device():
-    """The settings of like machines, for as long as a test runs."""
-    threads = torch.get_num_threads()
-    configure_device(CPU)
-    yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(False)
+    with like_machine():
+        yield
 
 
 class Block(nn.Module):

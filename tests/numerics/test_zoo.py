@@ -20,10 +20,10 @@ from swarm.graph.routing import sourceless
 from swarm.ids import ValueId
 from swarm.services.training.author import PreparedJob, prepare_job
 from swarm.services.training.verify import lockstep_job
+from swarm.testing.like_machine import like_machine
 from swarm.testing.zoo import ZOO
 from swarm.testing.zoo.jobs import zoo_job
 from swarm.train.capture import loss_and_outputs, set_mode
-from swarm.train.device import configure_device
 from swarm.train.lockstep import Lockstep, LockstepJob
 from swarm.train.optimizer import SGD, to_manifest
 from swarm.train.samples import field_names
@@ -53,13 +53,9 @@ AGREEING = {"resnet101": 3}
 
 
 @pytest.fixture(autouse=True, scope="module")
-def like_machine() -> Iterator[None]:
-    """The settings of like machines, for as long as these tests run."""
-    threads = torch.get_num_threads()
-    configure_device(CPU)
-    yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(False)
+def settings() -> Iterator[None]:
+    with like_machine():
+        yield
 
 
 @cache

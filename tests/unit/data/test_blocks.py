@@ -12,8 +12,7 @@ from swarm.data import blocks
 from swarm.data.blocks import Blocks, BlockStore, MemoryBlockStore
 from swarm.errors import FailureError, LocalError
 from swarm.ids import Digest, digest
-from swarm.testing.disks import CANNOT, fill, make_read_only, small_disk
-from swarm.wire.limits import MAX_BLOCK_BYTES, MIB
+from swarm.wire.limits import MAX_BLOCK_BYTES
 
 MakeStore = Callable[[int], Blocks]
 
@@ -368,24 +367,3 @@ def test_blocks_are_findable_after_a_power_cut_once_they_are_synced(
     above = [tmp_path / "home", tmp_path / "home" / "blocks"]
     shards = [tmp_path / "home" / "blocks" / name[:2] for name in names[:2]]
     assert synced == {folder.stat().st_ino for folder in (*above, *shards)}
-
-
-@pytest.mark.skipif(bool(CANNOT), reason=CANNOT)
-def test_on_a_real_disk_without_room_and_on_one_that_takes_nothing_what_is_kept_stays(tmp_path: Path):
-    with small_disk(tmp_path / "disk", MIB) as disk:
-        store = BlockStore(disk / "blocks", 10 * MIB)
-        names = [store.put(bytes([number]) * (MIB // 8)) for number in range(4)]
-        fill(disk)
-        store.pin("job", names[2:])
-        names.append(store.put(bytes([4]) * (MIB // 8)))
-        assert [store.has(name) for name in names] == [False, True, True, True, True]
-        store.pin("job", names)
-        names.append(store.put(bytes([5]) * (MIB // 8)))
-        with pytest.raises(FailureError, match=rf"^cannot keep blocks in {disk}/blocks: No space left"):
-            store.sync(names)
-        make_read_only(disk)
-        names.append(store.put(bytes([6]) * 10))
-        with pytest.raises(FailureError, match=r"Read-only file system: .*--home$"):
-            store.sync(names[-1:])
-        assert [store.get(name) is not None for name in names] == [False, *[True] * 6]
-        store.check()

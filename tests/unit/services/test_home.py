@@ -12,8 +12,6 @@ import pytest
 
 from swarm.errors import FailureError, MisuseError
 from swarm.services.home import Home, Running, authority_folder, node_names, running_nodes
-from swarm.testing.disks import CANNOT, make_read_only, small_disk
-from swarm.wire.limits import MIB
 
 HOLD = """
 import sys
@@ -177,13 +175,3 @@ def test_a_base_that_is_a_file_is_a_failure_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(FailureError) as failure, Home(base, "peer").lock():
         pass
     assert "\n" not in str(failure.value)
-
-
-@pytest.mark.skipif(bool(CANNOT), reason=CANNOT)
-def test_a_home_on_a_disk_that_takes_nothing_is_one_line_that_says_what_to_do(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk", MIB) as disk:
-        (disk / "peer").mkdir()
-        make_read_only(disk)
-        wanted = rf"^the home {disk}/peer cannot be used: Read-only file system: give .* with --home$"
-        with pytest.raises(FailureError, match=wanted), Home(disk, "peer").lock():
-            pass

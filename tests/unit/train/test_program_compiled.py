@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import os
 import shutil
 from collections.abc import Iterator
 from functools import cache
@@ -15,9 +16,9 @@ from torch.nn import functional
 from swarm.graph.cut import legal_bounds
 from swarm.graph.stage import Stage
 from swarm.ids import ValueId
+from swarm.testing.like_machine import like_machine
 from swarm.testing.zoo import ZOO
 from swarm.train.capture import Captured, capture
-from swarm.train.device import configure_device
 from swarm.train.lockstep import Lockstep, LockstepJob
 from swarm.train.program_compiled import CompiledProgram, Function
 from swarm.train.stage import StageTask
@@ -30,13 +31,9 @@ MICRO_BATCHES = 2
 
 
 @pytest.fixture(autouse=True)
-def like_machine() -> Iterator[None]:
-    """The settings of the device thread."""
-    threads = torch.get_num_threads()
-    configure_device(CPU)
-    yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(False)
+def settings() -> Iterator[None]:
+    with like_machine():
+        yield
     torch._dynamo.reset()
 
 
@@ -136,16 +133,16 @@ def assert_near(compiled: Training, plain: Training) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.skipif(
-    shutil.which("g++") is None, reason="there is no C++ compiler here, which torch.compile needs"
-)
-def test_a_compiled_stage_trains_within_the_first_contract(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stage_trains_within_the_first_contract_compiled_wherever_there_is_a_compiler(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    has_compiler = shutil.which(os.environ.get("CXX", "g++")) is not None
     job = job_of("block")
     compiled = Training(job, compiled=True)
     with caplog.at_level(logging.WARNING):
         assert_near(compiled, Training(job, compiled=False))
-    assert not caplog.records
-    assert any(isinstance(part, Function) for part in compiled.parts())
+    assert len(caplog.records) == (0 if has_compiler else 1)
+    assert any(isinstance(part, Function) for part in compiled.parts()) == has_compiler
 
 
 @pytest.mark.timeout(120)

@@ -9,14 +9,12 @@ from swarm.protocol import lines
 from swarm.services.training.author import prepare_job
 from swarm.services.training.node import TrainingNode
 from swarm.testing.cluster import Cluster, memory_networks
-from swarm.testing.disks import CANNOT, fill, small_disk
+from swarm.testing.disks import fill, small_disk
 from swarm.testing.sizing import memory_of
 from swarm.train.job import TrainingJob
 from swarm.wire.limits import MIB
 
 MakeJob = Callable[..., TrainingJob]
-
-pytestmark = pytest.mark.skipif(bool(CANNOT), reason=CANNOT)
 
 
 def troubles(node: TrainingNode) -> list[str]:
