@@ -95,10 +95,11 @@ class Blocks(ABC):
                 self._ledger.pin(owner, [name])
             known = name in self._ledger
             self._ledger.touch(name)
-        if known and self._stands(name, size):
-            return name
-        self._remove(name)
         with self._files:
+            if known and self._stands(name, size):
+                return name
+            if known:
+                self._drop(name)
             self._evict(lambda: self._ledger.victims(size))
             with self._lock:
                 self._ledger.reserve(size)
@@ -152,7 +153,7 @@ class Blocks(ABC):
     def sync(self, names: Iterable[Digest]) -> None:
         """Return once these blocks outlast a power cut, as far as the kind of store can.
 
-        Raises FailureError where that cannot be had.
+        Raises FailureError where that cannot be had, or one of them is not there.
         """
 
     def digests(self) -> tuple[Digest, ...]:
@@ -181,11 +182,21 @@ class Blocks(ABC):
 
     def _remove(self, name: Digest) -> None:
         with self._files:
-            with self._lock:
-                if name not in self._ledger:
-                    return
-                self._ledger.remove(name)
-            self._erase(name)
+            self._drop(name)
+
+    def _drop(self, name: Digest) -> None:
+        """Called with ``_files`` held."""
+        with self._lock:
+            if name not in self._ledger:
+                return
+            self._ledger.remove(name)
+        self._erase(name)
+
+    def _require(self, names: Iterable[Digest]) -> None:
+        """Raise FailureError unless all of these blocks are there."""
+        absent = sum(name not in self._ledger for name in names)
+        if absent:
+            raise FailureError(f"{absent} blocks that are to be kept are not there any more")
 
     @abstractmethod
     def _keep(self, name: Digest, data: Buffer) -> None:
@@ -225,6 +236,7 @@ class MemoryBlockStore(Blocks):
 
     def sync(self, names: Iterable[Digest]) -> None:
         """There is no disk."""
+        self._require(names)
 
     def _keep(self, name: Digest, data: Buffer) -> None:
         with self._files:
@@ -276,6 +288,7 @@ class BlockStore(Blocks):
     def sync(self, names: Iterable[Digest]) -> None:
         """What the blocks hold is on the disk since they were put; now what they are called is, too."""
         names = tuple(names)
+        self._require(names)
         for name in names:
             data = self._in_memory.get(name)
             if data is not None:

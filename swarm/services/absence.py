@@ -54,6 +54,7 @@ class Absence:
         while patience.until is not None and not job.ended:
             now = self._context.clock.elapsed()
             if patience.is_over(now):
+                self._away.pop(job.id, None)
                 words = f"after {patience.seconds:.0f} s: {job.sentence}"
                 self._change(job, state="failed", sentence=words)
                 return

@@ -61,7 +61,7 @@ class Coordinated:
         self.wake = asyncio.Event()
         self.heard: list[JobProgress] = []
         self.followers: set[PeerId] = set()
-        self.catching_up: set[PeerId] = set()
+        self.catching_up: dict[PeerId, asyncio.Task[None]] = {}
         """Followers that have not been sent yet all that there was before."""
         self.graphs: asyncio.Future[tuple[Graph, Graph]] = asyncio.get_running_loop().create_future()
         self.begun = asyncio.Event()

@@ -89,7 +89,9 @@ class Coordinator(Service):
         """A link ended: its peer holds nothing any more."""
         for running in tuple(self._running.values()):
             running.followers.discard(peer)
-            running.catching_up.discard(peer)
+            catching_up = running.catching_up.pop(peer, None)
+            if catching_up is not None:
+                catching_up.cancel()
             self._feed(running, PeerLeft(peer=peer, reason=reason))
 
     def handle(self, sender: PeerId, message: Message, payload: memoryview) -> bool:
@@ -252,9 +254,10 @@ class Coordinator(Service):
 
         if job.ended:
             return
+        tensors = [one.tensor.blob for one in line.tensors]
         with job_boundary(job.id, without):
-            await self._blocks.fetch_state(job, "line", line.step, [one.tensor.blob for one in line.tensors])
-            await self._lines.keep(job, line, tuple(running.heard))
+            async with self._blocks.fetched(job, "line", line.step, tensors):
+                await self._lines.keep(job, line, tuple(running.heard))
             self._feed(running, LineKept(line=line))
             job.kept = line.step
             self._jobs.changed(job)
@@ -287,30 +290,29 @@ class Coordinator(Service):
     def _followed(self, sender: PeerId, follow: JobFollow) -> bool:
         """Somebody wants to hear of a job: of what has been, once while its link is up, and of what comes."""
         running = self._running.get(JobId(follow.job))
-        if running is None or running.job.ended or sender in running.catching_up | running.followers:
+        if running is None or running.job.ended or sender in running.catching_up.keys() | running.followers:
             return False
-        running.catching_up.add(sender)
         if running.issued is not None:
             self._context.send(sender, running.issued)
         self._context.send(sender, notice_of(running.job))
         catch_up = self._catch_up(running, sender, follow.since)
-        self._context.tasks.create_task(catch_up, name=f"catch up {short(sender)}")
+        task = self._context.tasks.create_task(catch_up, name=f"catch up {short(sender)}")
+        running.catching_up[sender] = task
         return True
 
     async def _catch_up(self, running: Coordinated, peer: PeerId, since: int) -> None:
         """Send what was heard, no faster than it is taken; whoever has all of it follows from then on."""
         await running.begun.wait()
         with suppress(LinkLostError):
-            while peer in running.catching_up and since < len(running.heard):
+            while since < len(running.heard):
                 link = self._context.links.get(peer)
                 if link is None:
                     return
                 sendings = [link.post(progress) for progress in running.heard[since : since + CATCH_UP]]
                 since += len(sendings)
                 await sendings[-1].wait()
-            if peer in running.catching_up:
-                running.catching_up.discard(peer)
-                running.followers.add(peer)
+            running.catching_up.pop(peer, None)
+            running.followers.add(peer)
 
     def _tell(self, running: Coordinated) -> None:
         """Say where the job stands: a notice while it goes on, a signed outcome at its end."""

@@ -1,7 +1,8 @@
 """A job's blocks: who may have them, and what is made of them here."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
 
@@ -9,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from swarm.data.blobs import get_blob, get_graph, put_blob
+from swarm.data.blocks import Keeps
 from swarm.errors import FailureError, RemoteProtocolError
 from swarm.graph.dag import Graph
 from swarm.ids import Digest, JobId, short
@@ -94,11 +96,18 @@ class JobBlocks:
 
         Raises as :meth:`fetch` does.
         """
-        wanted, store, owner = list(blobs), self.exchange.store, f"{job.id} {of} after {step}, on its way"
-        store.pin(owner, (Digest(name) for blob in wanted for name in blob.blocks))
-        try:
-            await self.exchange.fetch_blobs(wanted, sources=self.sources(job))
+        wanted = list(blobs)
+        async with self.fetched(job, of, step, wanted):
             self.pin_state(job, of, step, wanted)
+
+    @asynccontextmanager
+    async def fetched(self, job: Job, of: str, step: int, blobs: Sequence[Blob]) -> AsyncIterator[None]:
+        """All of that is here, and stays until the context ends. Raises as :meth:`fetch` does."""
+        store, owner = self.exchange.store, f"{job.id} {of} after {step}, on its way"
+        store.pin(owner, (Digest(name) for blob in blobs for name in blob.blocks))
+        try:
+            await self.exchange.fetch_blobs(blobs, sources=self.sources(job))
+            yield
         finally:
             store.unpin(owner)
 
@@ -106,15 +115,16 @@ class JobBlocks:
         """``plan``, which begins at ``line``, with the blob that says where its state is."""
         if not line.tensors:
             return plan
-        blob = await self.put_state(line)
-        self.exchange.store.pin(job.id, map(Digest, blob.blocks))
+        with self.exchange.store.holding() as held:
+            blob = await self.put_state(line, held)
+            self.exchange.store.pin(job.id, map(Digest, blob.blocks))
         return replace(plan, step=line.step, state=blob)
 
-    async def put_state(self, line: Line) -> Blob:
-        """Keep the list of what the job was at ``line``."""
+    async def put_state(self, line: Line, keeps: Keeps) -> Blob:
+        """Put the list of what the job was at ``line``."""
         state = JobSnapshot(format=1, step=line.step, tensors=line.tensors)
         written = msgspec.msgpack.encode(state)
-        put = partial(put_blob, self.exchange.store, written)
+        put = partial(put_blob, keeps, written)
         return await asyncio.get_running_loop().run_in_executor(None, put)
 
     async def state(self, job: Job, plan: Plan) -> frozenset[StateTensor]:

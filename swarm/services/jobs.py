@@ -282,10 +282,12 @@ class Jobs(Service):
         """Cancel the jobs of authors who were revoked, and give up those of revoked coordinators."""
         for job in self.all():
             if not job.ended and self._author_is_revoked(job):
+                self._absence.end(job)
                 self.change(job, state="cancelled", sentence=f"its author {short(job.author)} was revoked")
                 for listener in self.on_cancel:
                     listener(job)
             elif not job.ended and job.coordinator in self._context.revocations.peers:
+                self._absence.end(job)
                 words = f"at step {job.step} its coordinator {short(job.coordinator)} was revoked"
                 self.change(job, state="failed", sentence=words)
 
@@ -350,10 +352,10 @@ class Jobs(Service):
             return
         if sender != job.coordinator:
             raise RemoteProtocolError(f"a notice of job {short(job.id)} did not come from its coordinator")
-        if job.cancellation or job.outcome:
+        given_up = job.ended
+        if job.cancellation or job.outcome or (given_up and self._author_is_revoked(job)):
             return
         self._absence.end(job)
-        given_up = job.ended
         job.state, job.sentence = notice.state, notice.sentence
         job.since, job.until = notice.since, notice.until
         job.replicas, job.heard = notice.replicas, True

@@ -49,17 +49,18 @@ class FoundRecords:
 
 
 def write_record(folder: Path, job: JobId, record: LineRecord) -> None:
-    """Keep ``record`` durably, and the one before it; raises FailureError with the cause."""
+    """Keep ``record`` durably, and that of the line before it; raises FailureError with the cause."""
     make_private_folder(folder / LINES_FOLDER)
     sync_folder(folder)
-    path, data = _path(folder, job, NEWEST), msgspec.msgpack.encode(record)
+    path = _path(folder, job, NEWEST)
     try:
-        path.replace(_path(folder, job, BEFORE))
-    except FileNotFoundError:
-        _log.debug("the first line of a job", job=job)
-    except OSError as error:
-        raise FailureError(f"cannot write {path}: {error.strerror or error}") from error
-    write_private(path, digest(data).encode("ascii") + data)
+        newest = _read(path)
+    except FailureError as error:
+        _log.debug("there is no line before it", job=job, cause=str(error))
+    else:
+        if newest.step != record.step:
+            write_private(_path(folder, job, BEFORE), _sealed(newest))
+    write_private(path, _sealed(record))
 
 
 def forget_records(folder: Path, job: JobId) -> None:
@@ -83,6 +84,11 @@ def _found(folder: Path, job: JobId) -> FoundRecords:
             if suffix == NEWEST:
                 trouble = str(error)
     return FoundRecords(records=tuple(records), trouble=trouble)
+
+
+def _sealed(record: LineRecord) -> bytes:
+    data = msgspec.msgpack.encode(record)
+    return digest(data).encode("ascii") + data
 
 
 def _read(path: Path) -> LineRecord:

@@ -18,7 +18,7 @@ from swarm.protocol.progress import Progress
 from swarm.services.context import Context
 from swarm.services.job import Job
 from swarm.services.job_blocks import JobBlocks
-from swarm.services.line_files import LineRecord, found_records, write_record
+from swarm.services.line_files import LineRecord, forget_records, found_records, write_record
 from swarm.wire.limits import GIB
 from swarm.wire.messages.jobs import JobProgress
 from swarm.wire.messages.registry import decode_message, encode_message
@@ -61,20 +61,22 @@ class LineBook:
             self._tell(f"job {short(job.id)} could not be taken up again after a restart: {error}")
 
     async def keep(self, job: Job, line: Line, heard: Iterable[JobProgress]) -> None:
-        """Keep ``line``, whose blocks are here, and the records of the steps so far.
+        """Keep ``line``, whose blocks stay here for so long, and the records of the steps so far.
 
         Raises FailureError where there is no room, or the disk does not take it.
         """
-        told = [_Told(record.NUMBER, encode_message(record)) for record in heard]
         store, run = self._blocks.exchange.store, asyncio.get_running_loop().run_in_executor
         with store.holding() as holder:
-            history = await run(None, lambda: put_blob(holder, msgspec.msgpack.encode(told)))
-            state = await self._blocks.put_state(line)
-            lists = [state, history]
-            self._blocks.pin_state(job, "lists of the line", line.step, lists)
-        blobs = [*lists, *(one.tensor.blob for one in line.tensors)]
-        await run(None, store.sync, [Digest(name) for blob in blobs for name in blob.blocks])
-        await self._write(job, step=line.step, state=state, history=history)
+            history = await run(None, lambda: put_blob(holder, _encoded(heard)))
+            state = await self._blocks.put_state(line, holder)
+            tensors = [one.tensor.blob for one in line.tensors]
+            await run(
+                None, store.sync, [Digest(n) for blob in (state, history, *tensors) for n in blob.blocks]
+            )
+            await self._write(job, step=line.step, state=state, history=history)
+            if not job.ended:
+                self._blocks.pin_state(job, "lists of the line", line.step, [state, history])
+                self._blocks.pin_state(job, "line", line.step, tensors)
 
     async def resume(self, job: Job, terms: JobTerms) -> Begin:
         """Where ``job`` goes on: the newest line of which everything can be had; its first step at worst."""
@@ -130,11 +132,18 @@ class LineBook:
         return await exchange.obtain(names, read, sources=self._blocks.sources(job))
 
     async def _write(self, job: Job, **changes: int | Blob) -> None:
-        """Change the record of ``job``, in the order of asking."""
+        """Change the record of ``job``, in the order of asking; one that has ended has none."""
         async with self._order:
-            record = msgspec.structs.replace(self._records.get(job.id, LineRecord()), **changes)
-            await asyncio.to_thread(write_record, self._folder, job.id, record)
-            self._records[job.id] = record
+            if not job.ended:
+                record = msgspec.structs.replace(self._records.get(job.id, LineRecord()), **changes)
+                await asyncio.to_thread(write_record, self._folder, job.id, record)
+                self._records[job.id] = record
+            self._forget_ended(job)
+
+    def _forget_ended(self, job: Job) -> None:
+        """It may have ended while its record was written."""
+        if job.ended:
+            forget_records(self._folder, job.id)
 
     def _unused(self, job: Job) -> int:
         """A generation that no plan of the job has had, since it had less than one a second."""
@@ -142,6 +151,10 @@ class LineBook:
 
     def _tell(self, sentence: str) -> None:
         self._context.story.tell("trouble", sentence)
+
+
+def _encoded(heard: Iterable[JobProgress]) -> bytes:
+    return msgspec.msgpack.encode([_Told(record.NUMBER, encode_message(record)) for record in heard])
 
 
 def _decoded(data: bytearray) -> tuple[JobProgress, ...]:

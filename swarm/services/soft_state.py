@@ -1,4 +1,4 @@
-"""Writing what a node would rather keep, and can do without until it stops: members, uses, ended jobs.
+"""Writing what a node would rather keep, and can do without until it stops: members, uses, jobs.
 
 A full disk, or a home that somebody removed, must not end a node at work, so such a write that fails is told
 and no more. The identity itself is made before a node runs, and is not soft.

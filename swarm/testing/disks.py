@@ -30,7 +30,7 @@ def make_read_only(folder: Path) -> None:
 def fill(folder: Path) -> Path:
     """Leave no room on the disk at ``folder``; returns the file that takes it."""
     filler = folder / "filler"
-    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+    with filler.open("ab", buffering=0) as file, contextlib.suppress(OSError):
         for size in (1 << 16, 1 << 12):
             with contextlib.suppress(OSError):
                 while file.write(bytes(size)) == size:

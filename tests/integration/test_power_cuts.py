@@ -20,7 +20,7 @@ from swarm.services.status.client import StatusClient
 from swarm.services.status.document import JobStatus
 from swarm.services.training.author import prepare_job
 from swarm.services.training.verify import lockstep_job
-from swarm.testing.shell import Shell, read_until
+from swarm.testing.shell import Shell, interrupt, read_until
 from swarm.testing.tiny_job import write_tiny_job
 from swarm.train.job import load_job
 from swarm.train.lockstep import run_lockstep
@@ -69,6 +69,13 @@ class Machine:
         """Kill all, at once."""
         for process in self._running:
             process.kill()
+        for process in self._running:
+            process.communicate()
+
+    def stop(self) -> None:
+        """End all as their users would: what they keep is then on the disk."""
+        for process in self._running:
+            interrupt(process)
         for process in self._running:
             process.communicate()
 
@@ -133,14 +140,16 @@ def test_a_job_whose_processes_are_all_killed_comes_to_the_bits_of_an_undisturbe
     done = machine.until(lambda job: job.state in {"done", "failed", "cancelled"}, seconds=200.0 + 5 * CUTS)
     assert (done.state, done.sentence) == ("done", "the trained weights are in the swarm")
 
+    path = tmp_path / "tiny.safetensors"
+    machine.shell.json("export", done.id, "-o", str(path))
+    machine.stop()
+
     prepared = prepare_job(load_job(job_file))
     own = run_lockstep(lockstep_job(prepared, cancelled=lambda: False), torch.device("cpu"))
     coordinator = next(name for name in PEERS if done.coordinator == Identity.load(tmp_path / name).peer)
     [kept] = kept_jobs(tmp_path / coordinator)
     assert kept.losses == own.losses
     assert kept.validations == own.validations
-    path = tmp_path / "tiny.safetensors"
-    machine.shell.json("export", done.id, "-o", str(path))
     weights = load_file(path)
     for key, name in prepared.captured.state_dict.items():
         assert weights[key].numpy().tobytes() == own.tensors[name].numpy().tobytes()

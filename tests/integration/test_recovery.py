@@ -189,7 +189,7 @@ async def test_all_that_were_off_go_on_in_whatever_order_they_come_back(
         again = {node: await cluster.start_again(node) for node in order}
         back = again[coordinator]
         assert isinstance(back, TrainingNode)
-        for node in again.values():
-            await came_to(cluster, trial, node.jobs.find(job.id), back, tmp_path)
+        await came_to(cluster, trial, back.jobs.find(job.id), back, tmp_path)
+        await cluster.until(lambda: all(node.jobs.find(job.id).state == "done" for node in again.values()))
         troubles = [event.sentence for event in back.story.events() if event.kind == "trouble"]
         assert [sentence for sentence in troubles if job.id[:8] in sentence] == [told] * bool(told)

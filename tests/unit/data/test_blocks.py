@@ -367,3 +367,37 @@ def test_blocks_are_findable_after_a_power_cut_once_they_are_synced(
     above = [tmp_path / "home", tmp_path / "home" / "blocks"]
     shards = [tmp_path / "home" / "blocks" / name[:2] for name in names[:2]]
     assert synced == {folder.stat().st_ino for folder in (*above, *shards)}
+
+
+def test_a_block_that_another_thread_has_just_put_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Both saw that it was absent; the second one must not take away what the first has told of."""
+    store, erased = BlockStore(tmp_path, 1000), []
+
+    class Late:
+        """The lock of the files, which the other one has first."""
+
+        lock = store._files
+
+        def __enter__(self) -> None:
+            store._files = self.lock
+            store.put(b"zeros", owner="first")
+            self.lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self.lock.release()
+
+    monkeypatch.setattr(store, "_files", Late())
+    monkeypatch.setattr(store, "_erase", erased.append)
+    name = store.put(b"zeros", owner="second")
+    assert erased == []
+    assert store.get(name) == b"zeros"
+    store.check()
+
+
+def test_what_is_not_there_cannot_be_made_to_last(make_store: MakeStore):
+    store = make_store(1000)
+    name = store.put(b"hello")
+    with pytest.raises(FailureError, match=r"^1 blocks that are to be kept are not there any more$"):
+        store.sync([name, digest(b"never")])

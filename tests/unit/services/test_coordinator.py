@@ -136,6 +136,27 @@ async def test_who_follows_again_and_again_is_answered_once_and_no_faster_than_i
     assert FOLLOWER in service._running[JOB].catching_up
 
 
+async def test_who_follows_again_by_another_link_before_the_job_has_begun_hears_all_once(
+    world: World,
+) -> None:
+    service, followed = coordinator(world), job()
+    world.on_job[0](followed)
+    running = service._running[JOB]
+    running.begun.clear()
+    running.heard += [progress(step) for step in range(3)]
+    for _ in range(2):
+        assert service.handle(FOLLOWER, JobFollow(job=JOB, since=0), NOTHING)
+        await turns()
+        service.on_down(FOLLOWER, "the connection broke")
+    assert service.handle(FOLLOWER, JobFollow(job=JOB, since=0), NOTHING)
+    running.begun.set()
+    await turns()
+    world.reads.set()
+    await turns()
+    assert [message.step for message in world.sent if isinstance(message, JobProgress)] == [0, 1, 2]
+    assert FOLLOWER in running.followers
+
+
 async def test_a_record_that_nobody_waits_for_is_not_kept(world: World) -> None:
     service = coordinator(world)
     world.on_job[0](job())

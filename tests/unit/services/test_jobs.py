@@ -455,3 +455,23 @@ def test_a_job_that_was_given_up_is_taken_up_again_by_its_coordinators_word(
     jobs.handle(COORDINATOR.peer, notice(job.id, "waiting"), NOTHING)
     assert (job.state, begun) == ("waiting", [job])
     assert (COORDINATOR.peer, JobFollow(job=job.id, since=0)) in node.take()
+
+
+async def test_a_notice_revives_no_job_whose_author_was_revoked() -> None:
+    authority = Authority.create("ours", public=False, now=CLOCK.wall())
+    me, author, coordinator = (member(authority=authority) for _ in range(3))
+    ours = FakeNode(me)
+    jobs = Jobs(ours)
+    message = announced(by=author, swarm=me.swarm, council=(coordinator.peer,))
+    job = learn(jobs, message, sender=coordinator)
+    heard: list[Job] = []
+    jobs.on_job.append(heard.append)
+    authority.revoke(peers=[author.peer], invites=[], now=CLOCK.wall())
+    known = authority.revocations
+    assert ours.revocations.learn_all(known.lists, known.epoch_key)
+    jobs.drop_revoked()
+    said = (job.state, job.sentence)
+    assert said == ("cancelled", f"its author {author.peer[:8]} was revoked")
+    jobs.handle(coordinator.peer, notice(job.id, "training", 3), NOTHING)
+    assert (job.state, job.sentence) == said
+    assert heard == []

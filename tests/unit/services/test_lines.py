@@ -4,6 +4,7 @@ import asyncio
 import os
 import stat
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +21,7 @@ from swarm.protocol.lines import Line
 from swarm.services.blocks import BlockExchange
 from swarm.services.job import Job
 from swarm.services.job_blocks import JobBlocks
-from swarm.services.line_files import BEFORE, LINES_FOLDER, NEWEST
+from swarm.services.line_files import BEFORE, LINES_FOLDER, NEWEST, forget_records
 from swarm.services.lines import LineBook
 from swarm.services.story import Story
 from swarm.services.withholding import Withholding
@@ -179,6 +180,48 @@ async def test_no_record_names_blocks_that_are_not_on_the_disk(
     assert len(asked[0]) == 3, "the tensor, the list of tensors, and the records"
 
 
+async def test_a_new_plan_takes_no_lines_place(home: Home) -> None:
+    await two_lines(home)
+    book = home.start()
+    await book.resume(JOB, TERMS)
+    for generation in (5, 6):
+        await book.keep_generation(JOB, generation)
+    cut(home.file(NEWEST))
+    assert (await home.start().resume(JOB, TERMS)).line == home.line(2)
+
+
+async def test_lines_that_cannot_be_kept_take_nothing_from_the_one_that_counts(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = home.start()
+    await book.keep(JOB, home.line(2), records(2))
+
+    def failing(_: BlockStore, names: list[Digest]) -> None:
+        raise FailureError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BlockStore, "sync", failing)
+        for step in (4, 6, 8):
+            with pytest.raises(FailureError, match="the disk is full"):
+                await book.keep(JOB, home.line(step), records(step))
+    home.store.put(bytes(900_000))
+    home.store.put(bytes(900_001))  # takes the place of all that nobody has pinned
+    begin = await home.start().resume(JOB, TERMS)
+    assert (begin.line.step, begin.records) == (2, records(2))
+    assert home.told == []
+
+
+async def test_of_a_job_that_ends_meanwhile_nothing_is_kept(home: Home) -> None:
+    book, ending = home.start(), replace(JOB, manifest=MANIFEST)
+    await book.keep(ending, home.line(2), records(2))
+    keeping = home.tasks.create_task(book.keep(ending, home.line(4), records(4)))
+    await asyncio.sleep(0)
+    ending.state = "cancelled"
+    forget_records(home.folder, ending.id)
+    await keeping
+    assert not list((home.folder / LINES_FOLDER).iterdir())
+
+
 async def test_a_plan_is_issued_also_where_its_number_cannot_be_written(home: Home) -> None:
     book = home.start()
     (home.folder / LINES_FOLDER).write_text("no folder")
@@ -202,6 +245,8 @@ class Disk:
         """As ``os.fsync``, and remember what it has made last."""
         self._sync(descriptor)
         facts = os.fstat(descriptor)
+        self._files.pop(facts.st_ino, None)  # the number of one that is gone may be given to another kind
+        self._folders.pop(facts.st_ino, None)
         if stat.S_ISDIR(facts.st_mode):
             with os.scandir(descriptor) as entries:
                 self._folders[facts.st_ino] = {entry.name: entry.inode() for entry in entries}
