@@ -28,7 +28,7 @@ from swarm.protocol.session_events import (
     Judge,
     Lost,
     Offered,
-    Post,
+    Pass,
     Received,
     Sent,
     Tick,
@@ -69,9 +69,10 @@ class Driver:
     ) -> None:
         self._channel = channel
         self._session = session
+        self._inbox = session.inbox
         self._elapsed = clock.elapsed
         self._perform = perform
-        self._caps = caps
+        self._up, self._down = caps.up, caps.down
         self._is_uncapped = caps.up is None
         if caps.up is not None:
             session.limit_frames(caps.up.turn_bytes)
@@ -87,6 +88,7 @@ class Driver:
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._turning = False
+        """Whether a turn goes on, or none comes any more."""
         self._spent = 0
         """Bytes received in this slice, and what else counts for some. It may last some iterations of the
         loop, while that is not much."""
@@ -101,14 +103,14 @@ class Driver:
         """Whether a message may be written when it is posted: the first since a turn began, so that those
         which are posted together go together but for it."""
         self._stirred = True
-        """Whether more than whole messages came and went since nothing was left to write. Those leave nothing
-        to write either, and bring no deadline nearer."""
+        """Whether more than whole messages came and went since nothing was left to write, or the timer fired.
+        Those messages leave nothing to write either, and bring no deadline nearer."""
 
     async def run(self) -> None:
         """Drive until the session ends; raises what ``perform`` raised. To be called once."""
         self._channel.wake = self._turn
-        if self._caps.down is not None:
-            self._channel.limit_unread(self._caps.down.queue_bytes)
+        if self._down is not None:
+            self._channel.limit_unread(self._down.queue_bytes)
         self._turn()
         try:
             await self._over
@@ -123,18 +125,14 @@ class Driver:
         if not self._turning and self._soon is None:
             self._soon = self._loop.call_soon(self._turn)
 
-    def post(self, key: int, message: Message, payload: memoryview) -> bool:
-        """Give the session a message to send; returns whether it has been sent already."""
-        event = Post(key, message, payload, self._at_once and self._channel.writable)
-        actions = self._session.handle(event, now=self._elapsed())
-        for action in actions:
-            if type(action) is Write:
-                self._at_once = False
-                self._channel.send(action.head, action.body)
-                return True
-        self._stirred = True
-        if not self._turning and self._soon is None:
-            self._soon = self._loop.call_soon(self._turn)
+    def pass_on(self, message: Message) -> bool:
+        """Send ``message`` now, where nothing is in its way; returns whether it was sent."""
+        if self._at_once and self._channel.writable:
+            for action in self._session.handle(Pass(message), now=0.0):  # needs no clock
+                if type(action) is Write:
+                    self._at_once = False
+                    self._channel.send(action.head, action.body)
+                    return True
         return False
 
     def _feed(self, event: Event) -> None:
@@ -165,24 +163,25 @@ class Driver:
 
     def _turn(self) -> None:
         """Move what can be moved now. The link boundary: what a service raises ends the owner's tasks."""
-        if self._turning or self._over.done():
+        if self._turning:
             return
         self._turning = True
-        if self._soon is not None:
-            self._soon.cancel()
-            self._soon = None
         self._at_once = self._is_uncapped
         try:
             self._pull()
-            if self._stirred or self._timer is None:
+            if self._stirred:
                 self._answer()
         except Exception as error:  # noqa: BLE001 - the link boundary: `run` raises it
+            self._ended = True
             self._over.set_exception(error)
         finally:
-            self._turning = False
+            self._turning = self._ended
 
     def _answer(self) -> None:
         """Do what came, time and services have made necessary, beyond passing messages on."""
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
         if self._timer is None and self._elapsed() >= self._session.deadline:
             self._feed(Tick())
         busy = self._push()
@@ -194,18 +193,18 @@ class Driver:
 
     def _pull(self) -> None:
         """Receive what is there, as far as the slice goes."""
-        channel, session, spent = self._channel, self._session, self._spent
-        inbox, down = session.inbox, self._caps.down
-        while spent < TURN_BYTES and not self._ended:
+        channel, inbox, spent = self._channel, self._inbox, self._spent
+        while spent < TURN_BYTES:
             count, room = 0, inbox.reading
             if room:
+                down = self._down
                 count = channel.receive_into(room) if down is None else self._receive_capped(room, down)
                 if not count:
                     if channel.ended is not None and self._held_until == math.inf:
                         self._feed(_lost(channel.ended))
                     break
             spent += count + PIECE_BYTES
-            actions = session.handle(Received(count), now=self._elapsed())
+            actions = self._session.handle(Received(count), now=self._elapsed())
             if not actions:
                 self._stirred = True
             for action in actions:
@@ -215,7 +214,7 @@ class Driver:
                 else:
                     self._stirred = True
                     spent += ERRAND_BYTES * self._carry_out(action)
-            if not channel.unread and inbox.reading:
+            if (inbox.reading and not channel.unread) or self._ended:
                 break
         self._spent = spent
         if spent > _HALF_TURN_BYTES and self._next is None:
@@ -232,7 +231,7 @@ class Driver:
 
     def _push(self) -> bool:
         """Send while the channel takes more; returns whether more could go at once."""
-        channel, session, up = self._channel, self._session, self._caps.up
+        channel, session, up = self._channel, self._session, self._up
         begun = self._written
         while session.wants_to_write:
             if not channel.writable:
@@ -295,6 +294,7 @@ class Driver:
 
     def _on_timer(self) -> None:
         self._timer = None
+        self._stirred = True
         self._turn()
 
     def _release(self) -> None:
@@ -302,8 +302,9 @@ class Driver:
         for handle in (self._timer, self._soon, self._next):
             if handle is not None:
                 handle.cancel()
-        if self._turn_at is not None and self._caps.up is not None:
-            self._caps.up.settle(-self._booked)
+        if self._turn_at is not None and self._up is not None:
+            self._up.settle(-self._booked)
+        self._turning = True
         if not self._over.done():
             self._over.cancel()
         self._channel.abort()

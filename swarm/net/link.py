@@ -1,7 +1,7 @@
 """A link: a session on a byte channel (decision D3). Bytes in, feed, perform what came out."""
 
 import asyncio
-from typing import Final, Protocol, assert_never
+from typing import Protocol, assert_never
 
 from swarm.clock import Clock
 from swarm.errors import LinkLostError, RemoteProtocolError, RemoteRefusalError
@@ -13,6 +13,7 @@ from swarm.net.driver import Driver, Errand
 from swarm.net.pacing import Caps
 from swarm.protocol.session import Session
 from swarm.protocol.session_events import (
+    NO_BYTES,
     Abandon,
     Answered,
     Close,
@@ -22,6 +23,7 @@ from swarm.protocol.session_events import (
     Event,
     Judge,
     Offered,
+    Post,
     Probe,
     Sent,
     SessionStatistics,
@@ -32,8 +34,6 @@ from swarm.protocol.session_events import (
 from swarm.wire.frames import Buffer, CloseCode
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.hello import Accept, Hello
-
-_NO_BYTES: Final = memoryview(b"")
 
 
 class LinkOwner(Protocol):
@@ -170,16 +170,17 @@ class Link:
         """Why the link has ended or is about to; None while it lives."""
         return self._session.end
 
-    def post(self, message: Message, payload: Buffer = _NO_BYTES) -> Sending:
+    def post(self, message: Message, payload: Buffer = NO_BYTES) -> Sending:
         """Send ``message`` with ``payload``, whose bytes must not change until that is done. Never blocks.
 
         What waits to be sent is bounded by what callers keep in flight. Messages without a payload arrive in
         the order of their posting and overtake payloads; payloads share the link in turns. Raises
         LinkLostError when the link has ended, LocalError for a message that no receiver takes.
         """
-        self._last_key = key = self._last_key + 1
-        if self._driver.post(key, message, _NO_BYTES if payload is _NO_BYTES else _flat(payload)):
+        if payload is NO_BYTES and self._driver.pass_on(message):
             return self._sent
+        self._last_key = key = self._last_key + 1
+        self.feed(Post(key, message, _flat(payload)))
         self._sendings[key] = sending = Sending(self, key)
         return sending
 
@@ -272,4 +273,4 @@ class Link:
 def _flat(payload: Buffer) -> memoryview:
     """The bytes of ``payload``, whatever shape its view has."""
     view = memoryview(payload)
-    return view.cast("B") if view.nbytes else _NO_BYTES
+    return view.cast("B") if view.nbytes else NO_BYTES

@@ -107,6 +107,8 @@ class TlsChannel(asyncio.BufferedProtocol):
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         context = contexts.client if dialed else contexts.server
         self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=not dialed)
+        self._reader: Any = self._ssl
+        """Typed as it is: reading into a buffer returns how many bytes are in it."""
         self._transport: asyncio.Transport | None = None
         self._remote = Address("?", 0)
         self._peer: PeerId | None = None
@@ -222,37 +224,28 @@ class TlsChannel(asyncio.BufferedProtocol):
         """Decrypt into ``buffer`` until it is full or nothing is left to decrypt; one record if it is small.
 
         The header before a payload has a record of its own, so the payload can then go where it belongs. What
-        is left is known before it is read, because the exception for nothing is dear (tried).
+        is left is known before it is read, because the exception for nothing is dear (tried). What TLS itself
+        answers, a new key to a new key, goes out before what is sent next (RFC 8446, section 4.6.3).
         """
         if not self.unread:
             return 0
-        incoming, count, size, is_record_left = self._incoming, 0, len(buffer), False
-        read: Any = self._ssl.read
+        incoming, count, size = self._incoming, 0, len(buffer)
         try:
-            while True:
-                got = read(size - count, buffer[count:] if count else buffer)
-                if not got:
-                    raise ssl.SSLZeroReturnError
+            got = count = self._reader.read(size, buffer)
+            while size >= RECORD_BYTES and got and count < size and (incoming.pending or self._lost):
+                got = self._reader.read(size - count, buffer[count:])
                 count += got
-                if count == size:
-                    is_record_left = self._ssl.pending() > 0
-                    break
-                if size < RECORD_BYTES or not (incoming.pending or self._lost is not None):
-                    break
+            if not got:
+                raise ssl.SSLZeroReturnError
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
             self._fail(error)
-        self.unread = is_record_left or incoming.pending > 0 or self._lost is not None
-        if self._outgoing.pending:
-            self._flush()
-        if (
-            self._paused_reading
-            and self._transport is not None
-            and self._incoming.pending < self._unread_limit
-        ):
-            self._paused_reading = False
-            self._transport.resume_reading()
+        self.unread = (
+            incoming.pending > 0 or self._lost is not None or (count == size and self._ssl.pending() > 0)
+        )
+        if self._paused_reading:
+            self._resume_reading()
         return count
 
     def send(self, head: Buffer, body: Buffer) -> None:
@@ -272,8 +265,9 @@ class TlsChannel(asyncio.BufferedProtocol):
                 self._ssl.write(body)
         except ssl.SSLError as error:
             self._fail(error)
-        if self._transport is not None:
-            self._transport.write(self._outgoing.read())
+        transport = self._transport
+        if transport is not None:
+            transport.write(self._outgoing.read())
 
     def limit_unsent(self, limit: int) -> None:
         """TCP_NOTSENT_LOWAT, where the system has it."""
@@ -318,6 +312,12 @@ class TlsChannel(asyncio.BufferedProtocol):
             raise self._fail(error) from None
         self._flush()
         return True
+
+    def _resume_reading(self) -> None:
+        """Read the socket again, where little is left of what came."""
+        if self._incoming.pending < self._unread_limit and self._transport is not None:
+            self._paused_reading = False
+            self._transport.resume_reading()
 
     async def _linger(self, transport: asyncio.Transport, seconds: float) -> None:
         self._lingering = True

@@ -28,6 +28,7 @@ from swarm.protocol.session_events import (
     Event,
     Judge,
     Lost,
+    Pass,
     Post,
     Probe,
     Received,
@@ -41,7 +42,7 @@ from swarm.protocol.session_events import (
 )
 from swarm.protocol.session_greeting import Greeting
 from swarm.protocol.session_meters import HEARTBEAT_SECONDS
-from swarm.protocol.session_receiving import Inbox
+from swarm.protocol.session_receiving import TRAFFIC, Inbox
 from swarm.protocol.session_traffic import Traffic
 from swarm.wire.frames import CLOSE, MESSAGE, CloseCode, close_frame, decode_sentence, message_frame
 from swarm.wire.messages.base import Message
@@ -143,18 +144,16 @@ class Session:
         """Take one event; returns what to do, in order.
 
         Raises LinkLostError for a :class:`Post` when the link ends or has ended, LocalError for an event
-        that makes no sense.
+        that makes no sense. ``now`` is of no account to a :class:`Pass`.
         """
         if type(event) is Received:
             return self._on_received(event.count, now)
-        if type(event) is Post:
-            if self._state != "up":
-                raise LinkLostError(str(self._end) if self._end else "is not up yet")
-            return self._traffic.post(event, now)
+        if type(event) is Pass:
+            return self._traffic.pass_on(event.message) if self._state == "up" else []
         if type(event) is Writable:
             return self._on_writable(event.unsent, now)
         match event:
-            case Withdraw() | Abandon() | Probe():
+            case Post() | Withdraw() | Abandon() | Probe():
                 return self._on_request(event)
             case Tick():
                 return self._on_tick(now)
@@ -198,12 +197,12 @@ class Session:
     # What comes from the other side.
 
     def _on_received(self, count: int, now: float) -> list[Action]:
-        state, traffic = self._state, self._traffic
-        if state in {"closing", "ended"}:
+        traffic = self._traffic
+        if self._state in {"closing", "ended"}:
             return []
         traffic.liveness.last_heard = now
         try:
-            arrival = self.inbox.filled(count, up=state == "up")
+            arrival = self.inbox.filled(count)
             if type(arrival) is Deliver and not arrival.payload:
                 return [arrival]
             if arrival is None:
@@ -239,9 +238,11 @@ class Session:
 
     # What this side wants.
 
-    def _on_request(self, event: Withdraw | Abandon | Probe) -> list[Action]:
+    def _on_request(self, event: Post | Withdraw | Abandon | Probe) -> list[Action]:
         if self._state == "up":
             self._traffic.request(event)
+        elif isinstance(event, Post):
+            raise LinkLostError(str(self._end) if self._end else "is not up yet")
         return []
 
     def _on_judged(self, event: Welcome | Refuse, now: float) -> list[Action]:
@@ -306,6 +307,7 @@ class Session:
         if accept is None:
             return []
         self._state = "up"
+        self.inbox.passing = TRAFFIC
         self._since = now
         self._traffic.liveness.begin(now)
         return [Up(accept)]

@@ -14,6 +14,9 @@ from swarm.wire.frames import CloseCode
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.hello import Accept, Hello, RefusalCode
 
+NO_BYTES: Final = memoryview(b"")
+"""The payload of a message that has none."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
@@ -69,14 +72,20 @@ class Tick(Struct, frozen=True, gc=False):
 class Post(Struct, frozen=True, gc=False):
     """Send a message. ``key`` names the sending from now on; no two may share one.
 
-    The bytes of ``payload`` must not change until it is sent. ``at_once`` says that the channel takes a frame
-    now: then a :class:`Write` may be the answer, and no :class:`Sent` follows.
+    The bytes of ``payload`` must not change until it is sent.
     """
 
     key: int
     message: Message
     payload: memoryview
-    at_once: bool = False
+
+
+@final
+class Pass(Struct, frozen=True, gc=False):
+    """Send a message without a payload now: the channel takes a frame. :class:`Write` is the answer where
+    nothing is before it, and no :class:`Sent` follows; else nothing is, and it is to be posted."""
+
+    message: Message
 
 
 class Withdraw(Struct, frozen=True):
@@ -123,7 +132,9 @@ class Lost(Struct, frozen=True):
     code: str = ""
 
 
-Event = Received | Writable | Tick | Post | Withdraw | Abandon | Welcome | Refuse | Probe | Close | Lost
+Event = (
+    Received | Writable | Tick | Post | Pass | Withdraw | Abandon | Welcome | Refuse | Probe | Close | Lost
+)
 
 
 class Judge(Struct, frozen=True):

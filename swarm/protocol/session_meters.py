@@ -45,7 +45,7 @@ class Liveness:
         """When bytes came last: to be set whenever some do."""
         self.rtt = 0.0
         self.ping_wanted = False
-        self.next_sample = now
+        self._next_sample = now
         """When the last round trip is old."""
         self._variation = 0.0
         self._missed = 0
@@ -59,6 +59,11 @@ class Liveness:
     @property
     def deadline(self) -> float:
         """When ``tick`` is due."""
+        return min(self._beat_over, self._next_sample)
+
+    @property
+    def _beat_over(self) -> float:
+        """When a heartbeat without a byte is over."""
         if self.last_heard >= self._beat:
             return self.last_heard + self.interval
         is_last = self._missed == MISSED_HEARTBEATS - 1
@@ -67,11 +72,13 @@ class Liveness:
     def begin(self, now: float) -> None:
         """The link is up: measure a round trip at once."""
         self.last_heard = now
-        self.ping_wanted = True
+        self._ask(now)
 
     def tick(self, now: float) -> Literal["wait", "dead"]:
         """Count a heartbeat without a byte, if one is over; asks for a ping, or gives up."""
-        if now < self.deadline:
+        if now >= self._next_sample:
+            self._ask(now)
+        if now < self._beat_over:
             return "wait"
         self._missed = 1 if self.last_heard >= self._beat else self._missed + 1
         if self._missed >= MISSED_HEARTBEATS:
@@ -85,11 +92,10 @@ class Liveness:
         self.ping_wanted = self._probe_wanted = True
         self._probe = None
 
-    def sample(self, now: float) -> None:
-        """Ask for a ping if the last round trip is old."""
-        if now >= self.next_sample:
-            self.ping_wanted = True
-            self.next_sample = now + RTT_SAMPLE_SECONDS
+    def _ask(self, now: float) -> None:
+        """Ask for a ping that measures a round trip."""
+        self.ping_wanted = True
+        self._next_sample = now + RTT_SAMPLE_SECONDS
 
     def ping(self, now: float) -> bytes:
         """The token of the ping that goes out now: when that is, by a clock of this link alone."""
@@ -120,7 +126,7 @@ class Liveness:
             self._variation += (abs(sample - self.rtt) - self._variation) / 4
             self.rtt += (sample - self.rtt) / 8
         self.interval = max(self.heartbeat, 2.0 * self.rtt + 4.0 * self._variation)
-        self.next_sample = now + RTT_SAMPLE_SECONDS
+        self._next_sample = now + RTT_SAMPLE_SECONDS
         answered = token == self._probe
         if answered:
             self._probe = None

@@ -11,7 +11,7 @@ from typing import Final
 from swarm.errors import LocalError, RemoteProtocolError
 from swarm.protocol.session_arrivals import Arrival, Control, Opened, Progress
 from swarm.protocol.session_budget import LinkMemory
-from swarm.protocol.session_events import Deliver
+from swarm.protocol.session_events import NO_BYTES, Deliver
 from swarm.protocol.session_memory import MAPPED_BYTES
 from swarm.wire.frames import (
     CLOSE,
@@ -33,7 +33,7 @@ from swarm.wire.limits import (
 )
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.hello import Accept, Hello, Refusal
-from swarm.wire.messages.registry import decode_message
+from swarm.wire.messages.registry import MESSAGES, decode_message
 
 RECEIVE_WINDOW_BYTES: Final = 64 * MIB
 """Credit that a stream is kept at: the bytes under way at 10 Gbit/s over 50 ms."""
@@ -46,10 +46,11 @@ SCRATCH_BYTES: Final = 16 * 1024
 """Bytes of unwanted payload that are read at a time."""
 STANDSTILL_LOOKS: Final = 12
 """Looks at which a stream had not moved since the one before, after which its sender is given up."""
-_EMPTY: Final = memoryview(b"")
 
 GREETINGS: Final = frozenset({Hello.NUMBER, Accept.NUMBER, Refusal.NUMBER})
 """The messages that are about the link itself; no others come before it is up."""
+TRAFFIC: Final = frozenset(MESSAGES) - GREETINGS
+"""Those that are passed on."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -82,6 +83,8 @@ class Inbox:
     def __init__(self, *, dialed: bool, memory: LinkMemory) -> None:
         self.bytes_received = 0
         self.payload_received = 0
+        self.passing: frozenset[int] = frozenset()
+        """Numbers of the messages that may come: none but greetings before those are accepted."""
         self._memory = memory
         self._waiting: dict[int, _Payload] = {}
         """Streams that wait for memory, the oldest first."""
@@ -97,7 +100,8 @@ class Inbox:
         self._left = 0
         """Bytes of the current DATA frame that are not read yet."""
         self.reading = self._body = self._frames
-        """Where the next bytes belong; empty where there is more to take first."""
+        """Where the next bytes belong; empty where there is more to take first. All of ``_frames`` where
+        there is nothing in it."""
 
     def __len__(self) -> int:
         """Payloads that are not wholly received."""
@@ -139,42 +143,32 @@ class Inbox:
                 return f"stream {stream} stood still"
         return ""
 
-    def filled(self, count: int, *, up: bool) -> Arrival | None:
+    def filled(self, count: int) -> Arrival | None:
         """``count`` bytes were put at the start of ``reading``; returns what they completed.
 
-        ``count`` is 0 where ``has_more``, and only there. ``up`` says whether the hellos have been accepted:
-        before, only they may come. Raises RemoteProtocolError for what no peer sends.
+        ``count`` is 0 where ``has_more``, and only there. Raises RemoteProtocolError for what no peer sends.
         """
-        room = len(self.reading)
-        if not (0 < count <= room or count == room == 0):
-            raise LocalError(f"{count} bytes came where {room} were asked for")
+        if not 0 < count <= len(self.reading) and (count or self.reading):
+            raise LocalError(f"{count} bytes came where {len(self.reading)} were asked for")
         self.bytes_received += count
         if self._header is not None:
             return self._filled_body(self._header, count)
-        self._end = end = self._end + count
-        frames, begin = self._frames, self._begin + HEADER_BYTES
-        if begin > end:
+        frames, begin, end = self._frames, self._begin, self._end + count
+        body = begin + HEADER_BYTES
+        if body > end:
+            self._end = end
             self._next_frame()
             return None
-        header = decode_header(frames[self._begin : begin].tobytes())
-        if not up:
-            _check_greeting(header)
-        if header.kind is OPEN:
-            self._check_open(header.stream)
-        behind = begin + header.length
-        if behind > end or header.kind is DATA:
-            self._begin = begin
-            return self._begin_body(header)
-        body = frames[begin:behind].tobytes()
-        if behind == end:
-            self._begin = self._end = 0
-            self.reading = frames
-        else:
-            self._begin = behind
+        header = decode_header(frames[begin:body].tobytes())
+        behind = body + header.length
+        if behind > end or header.number not in self.passing or header.kind is not MESSAGE:
+            self._begin, self._end = body, end
+            return self._begin_frame(header)
+        message = decode_message(header.number, frames[body:behind])
+        if behind < end or self.reading is not frames:
+            self._begin, self._end = behind, end
             self._next_frame()
-        if header.kind is MESSAGE and header.number not in GREETINGS:
-            return Deliver(decode_message(header.number, body), _EMPTY)
-        return self._finish(header, body)
+        return Deliver(message, NO_BYTES)
 
     def abandon(self, stream: int) -> None:
         """Read the rest of this payload into nowhere; raises LocalError where it is unknown."""
@@ -228,10 +222,14 @@ class Inbox:
             if wrong:
                 raise LocalError(f"receiving: {sentence}")
 
-    def _begin_body(self, header: Header) -> Arrival | None:
-        """The body of this frame belongs elsewhere than into ``_frames``, where its first bytes may be."""
-        self._header = header
+    def _begin_frame(self, header: Header) -> Arrival | None:
+        """Any frame but one to pass on: what is there of its body is next in ``_frames``."""
+        if not self.passing:
+            _check_greeting(header)
+        if header.kind is OPEN:
+            self._check_open(header.stream)
         if header.kind is DATA:
+            self._header = header
             self._begin_data(header)
             arrival = None
             while self._left and self._begin < self._end:
@@ -239,7 +237,11 @@ class Inbox:
             return arrival
         self._body = memoryview(bytearray(header.length))
         self.reading = self._body[self._move(self._body) :]
-        return None
+        if self.reading:
+            self._header = header
+            return None
+        self._next_frame()
+        return self._finish(header, self._body)
 
     def _filled_body(self, header: Header, count: int) -> Arrival | None:
         """More of the body of this frame is where it belongs."""
@@ -260,7 +262,7 @@ class Inbox:
 
     def _finish(self, header: Header, body: Buffer) -> Arrival:
         if header.kind is MESSAGE and header.number not in GREETINGS:
-            return Deliver(decode_message(header.number, body), _EMPTY)
+            return Deliver(decode_message(header.number, body), NO_BYTES)
         if header.kind is not OPEN:
             return Control(header, body)
         size, encoded = decode_open(header.number, body)
@@ -374,7 +376,7 @@ class Inbox:
         if left < HEADER_BYTES:
             self._frames[:left] = self._frames[self._begin : self._end]
             self._begin, self._end = 0, left
-            self.reading = self._frames[left:]
+            self.reading = self._frames[left:] if left else self._frames
         else:
             self.reading = self._frames[:0]
 

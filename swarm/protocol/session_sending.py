@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from swarm.errors import LocalError, RemoteProtocolError
 from swarm.protocol.session_budget import Share
-from swarm.protocol.session_events import Sent, Write
+from swarm.protocol.session_events import NO_BYTES, Sent, Write
 from swarm.wire.frames import (
     MAX_STREAM,
     CancelCode,
@@ -33,7 +33,6 @@ CONTROL_WRITE_BYTES: Final = 64 * 1024
 STREAMS_AT_ONCE: Final = 64
 """Payloads that take turns. The receiver has to find memory for the unasked bytes of each (at most
 MAX_OPEN_STREAMS); more would only make all of them later."""
-_NOTHING: Final = memoryview(b"")
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -209,7 +208,7 @@ class Outbox:
             frames.append(ping_frame(ping))
         if not frames:
             return None, sent
-        return Write(frames[0] if len(frames) == 1 else b"".join(frames), _NOTHING), sent
+        return Write(frames[0] if len(frames) == 1 else b"".join(frames), NO_BYTES), sent
 
     def next_bulk(self, length: int) -> tuple[Write | None, list[Sent]]:
         """The next DATA frame of at most ``length`` bytes, and the payload that ends with it, if one does."""

@@ -6,6 +6,7 @@ from swarm.errors import LocalError
 from swarm.protocol.session_arrivals import Opened, Progress
 from swarm.protocol.session_budget import LinkMemory
 from swarm.protocol.session_events import (
+    NO_BYTES,
     Abandon,
     Action,
     Answered,
@@ -35,6 +36,7 @@ from swarm.wire.frames import (
     ping_frame,
 )
 from swarm.wire.limits import MAX_DATA_FRAME_BYTES, MIN_DATA_FRAME_BYTES
+from swarm.wire.messages.base import Message
 
 LOOK_SECONDS: Final = 10.0
 """How often a link looks whether what should move has moved. Looks are counted when they are due, one at a
@@ -163,20 +165,19 @@ class Traffic:
             case _:
                 assert_never(header.kind)
 
-    def post(self, event: Post, now: float) -> list[Action]:
-        """Send a message, at once where nothing is before it; raises LocalError for what no peer may send."""
-        outbox, liveness = self.outbox, self.liveness
-        is_quiet = outbox.is_idle and not liveness.ping_wanted and now < liveness.next_sample
-        if is_quiet and event.at_once and not event.payload:
-            frame = message_frame(event.message)
-            self.bytes_sent += len(frame)
-            return [Write(frame, event.payload)]
-        outbox.post(event.key, event.message, event.payload)
-        return []
+    def pass_on(self, message: Message) -> list[Action]:
+        """A message, unless something is before it; raises LocalError for one that no peer may send."""
+        if self.liveness.ping_wanted or not self.outbox.is_idle:
+            return []
+        frame = message_frame(message)
+        self.bytes_sent += len(frame)
+        return [Write(frame, NO_BYTES)]
 
-    def request(self, event: Withdraw | Abandon | Probe) -> None:
+    def request(self, event: Post | Withdraw | Abandon | Probe) -> None:
         """What else this side wants."""
         match event:
+            case Post():
+                self.outbox.post(event.key, event.message, event.payload)
             case Withdraw():
                 self.outbox.withdraw(event.key)
             case Abandon():
@@ -190,7 +191,6 @@ class Traffic:
     def write(self, unsent: int, now: float) -> list[Action]:
         """The next bytes for a channel that still holds ``unsent``. Control first, then bulk in turns."""
         outbox, liveness, meter = self.outbox, self.liveness, self.up_meter
-        liveness.sample(now)
         if self.wants_control:
             wanted = liveness.ping_wanted or self._is_stuck
             return self._written(*outbox.next_control(self._ping(now) if wanted else None))

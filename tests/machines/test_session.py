@@ -24,6 +24,7 @@ from swarm.protocol.session_events import (
     Judge,
     Lost,
     Offered,
+    Pass,
     Post,
     Probe,
     Refuse,
@@ -120,17 +121,16 @@ class TwoSessions(RuleBasedStateMachine):
 
     # Carrying out.
 
-    def feed(self, side: Side, event: Event) -> None:
+    def feed(self, side: Side, event: Event) -> bool:
         session = side.session
         deadline, wanted = session.deadline, session.wants_to_write
         actions = session.handle(event, now=self.now)
-        if actions and (isinstance(event, Post) or isinstance(actions[0], Deliver)):
+        if actions and (isinstance(event, Pass) or isinstance(actions[0], Deliver)):
             assert session.deadline >= deadline, "a message was passed on, and something is due sooner"
             assert wanted or not session.wants_to_write, "a message was passed on, and there is more to write"
         for action in actions:
             self.perform(side, action)
-        if isinstance(event, Post) and actions:
-            side.sent.append(event.key)
+        return bool(actions)
 
     def perform(self, side: Side, action: Any) -> None:
         assert not side.ended, f"{action} after the end"
@@ -236,7 +236,12 @@ class TwoSessions(RuleBasedStateMachine):
         key = self.next_key
         payload = key.to_bytes(4, "big") * (size // 4 + 1)
         message = BlockReply(request=key) if size else BlockRequest(request=key, digest=DIGEST)
-        event = Post(key, message, memoryview(payload[:size]), at_once)
+        if at_once and not size and self.feed(side, Pass(message)):
+            assert self.is_up(side)
+            side.posted[key] = (message, b"")
+            side.sent.append(key)
+            return
+        event = Post(key, message, memoryview(payload[:size]))
         if self.is_up(side):
             self.feed(side, event)
             side.posted[key] = (message, payload[:size])

@@ -179,5 +179,13 @@ def test_a_message_has_exactly_its_golden_bytes(message: Message) -> None:
     assert decode_message(message.NUMBER, golden) == message
 
 
+@pytest.mark.parametrize("message", SAMPLES, ids=lambda message: type(message).__name__)
+def test_a_message_keeps_nothing_of_the_memory_that_it_came_in(message: Message) -> None:
+    memory = bytearray.fromhex(VECTORS[str(message.NUMBER)])
+    came = decode_message(message.NUMBER, memoryview(memory))
+    memory[:] = bytes(len(memory))
+    assert came == message
+
+
 def test_every_message_has_a_vector() -> None:
     assert {message.NUMBER for message in SAMPLES} == set(MESSAGES) == {int(key) for key in VECTORS}

@@ -68,13 +68,13 @@ def encode_message(message: Message) -> bytes:
 
 
 def decode_message(number: int, body: bytes | bytearray | memoryview) -> Message:
-    """The message with this number in ``body``; raises RemoteProtocolError for anything else."""
-    decoder = _DECODERS.get(number)
-    if decoder is None:
-        raise RemoteProtocolError(f"there is no message number {number}")
+    """The message with this number in ``body``, of which it keeps nothing; raises RemoteProtocolError for
+    anything else."""
     if len(body) > MAX_MESSAGE_BYTES:
         raise RemoteProtocolError(f"message {number} has {len(body)} bytes, over the limit")
     try:
-        return decoder.decode(body)
+        return _DECODERS[number].decode(body)
+    except KeyError:
+        raise RemoteProtocolError(f"there is no message number {number}") from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise RemoteProtocolError(f"message {number} does not parse: {error}") from None

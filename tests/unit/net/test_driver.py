@@ -182,8 +182,9 @@ def test_a_lone_message_is_written_when_it_is_posted_and_those_with_it_together(
         first, *others = map(frames.message_frame, messages)
         stage.channel.come(frames.pong_frame(bytes(8)))
         stage.channel.sent.clear()
-        at_once = [stage.driver.post(1 + number, message, EMPTY) for number, message in enumerate(messages)]
-        assert at_once == [True, False, False, False]
+        assert [stage.driver.pass_on(message) for message in messages] == [True, False, False, False]
+        for key, message in enumerate(messages[1:], start=2):
+            stage.driver.feed(Post(key, message, EMPTY))
         assert stage.channel.sent == first
         sends = stage.channel.sends
         await asyncio.sleep(0)
@@ -200,7 +201,7 @@ def test_an_answer_is_written_where_the_question_is_handled() -> None:
 
         def answer(action: Action) -> None:
             if isinstance(action, Deliver):
-                stage.driver.post(1 + len(written), action.message, EMPTY)
+                assert stage.driver.pass_on(action.message)
                 written.append(bytes(stage.channel.sent))
 
         stage.driver._perform = answer
@@ -227,7 +228,8 @@ def test_a_message_is_not_written_at_once_where_something_is_in_its_way(obstacle
             if obstacle == "bytes wait":
                 stage.driver.feed(Post(1, BlockMissing(request=1), EMPTY))
             stage.channel.sent.clear()
-            assert not stage.driver.post(2, BlockMissing(request=2), EMPTY)
+            assert not stage.driver.pass_on(BlockMissing(request=2))
+            stage.driver.feed(Post(2, BlockMissing(request=2), EMPTY))
             assert not stage.channel.sent
             stage.channel.writable = True
             await asyncio.sleep(0)
@@ -238,17 +240,16 @@ def test_a_message_is_not_written_at_once_where_something_is_in_its_way(obstacle
 
 
 def test_deadlines_are_kept_while_only_messages_come() -> None:
-    """They bring none nearer, so none is looked at; a sample of the round trip is due all the same."""
+    """They bring none nearer, so none is looked at; round trips are measured all the same."""
 
     async def scene(stage: Stage, clock: ManualClock, _: "asyncio.Task[None]") -> None:
+        stage.channel.sent.clear()
         for number in range(40):
             stage.channel.come(frames.message_frame(BlockMissing(request=number)))
             await asyncio.sleep(1.0)
-        stage.channel.sent.clear()
-        stage.driver.post(1, BlockMissing(request=1), EMPTY)
-        await asyncio.sleep(0)
-        kinds = [frames.decode_header(bytes(stage.channel.sent[at : at + 12])).kind for at in (0, 14)]
-        assert kinds == [frames.MESSAGE, frames.PING]
+        size = len(frames.ping_frame(bytes(8)))
+        pings = [bytes(stage.channel.sent[at : at + 12]) for at in range(0, len(stage.channel.sent), size)]
+        assert [frames.decode_header(ping).kind for ping in pings] == 2 * [frames.PING]
         await asyncio.sleep(9.1)
         assert [type(action) for action in stage.actions[-1:]] == [Down]
 
