@@ -34,6 +34,7 @@ from swarm.protocol.session_events import (
     Tick,
     Unwanted,
     Up,
+    Vain,
     Writable,
     Write,
 )
@@ -51,7 +52,7 @@ CAPPED_READ_BYTES: Final = 16 * 1024
 FLUSH_SECONDS: Final = 2.0
 """How long the last words of a link may take."""
 
-Errand = Judge | Up | Offered | Deliver | Sent | Unwanted | Answered | Down
+Errand = Judge | Up | Offered | Deliver | Sent | Unwanted | Answered | Vain | Down
 """The actions that are not the driver's own."""
 
 

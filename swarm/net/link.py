@@ -29,6 +29,7 @@ from swarm.protocol.session_events import (
     SessionStatistics,
     Unwanted,
     Up,
+    Vain,
     Withdraw,
 )
 from swarm.wire.frames import Buffer, CloseCode
@@ -240,7 +241,7 @@ class Link:
         except RemoteProtocolError as error:
             self.feed(Close(CloseCode.PROTOCOL, str(error)))
 
-    def _consult(self, action: Judge | Up | Offered | Answered | Down) -> None:
+    def _consult(self, action: Judge | Up | Offered | Answered | Vain | Down) -> None:
         match action:
             case Judge():
                 self._owner.handle_hello(self, action.hello)
@@ -253,6 +254,8 @@ class Link:
                     self.feed(Abandon(action.stream, sentence))
             case Answered():
                 self._owner.handle_answer(self)
+            case Vain():
+                self.charge(action.what)
             case Down():
                 self._fail_sendings(action.end)
                 self._owner.handle_down(self, action.end)

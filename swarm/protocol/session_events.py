@@ -192,6 +192,12 @@ class Answered(Struct, frozen=True):
     """The other side has answered the last :class:`Probe`."""
 
 
+class Vain(Struct, frozen=True):
+    """The other side did something useless: ``what``."""
+
+    what: str
+
+
 class Down(Struct, frozen=True):
     """The link carries nothing any more, and why. At most last words are still to be written."""
 
@@ -203,7 +209,7 @@ class Ended(Struct, frozen=True):
     """Nothing is left to do but to let the channel send what it has, and drop it."""
 
 
-Action = Judge | Up | Offered | Deliver | Write | Sent | Unwanted | Answered | Down | Ended
+Action = Judge | Up | Offered | Deliver | Write | Sent | Unwanted | Answered | Vain | Down | Ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

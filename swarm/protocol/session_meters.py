@@ -114,12 +114,13 @@ class Liveness:
         """When a ping with this token left, in seconds of the sender's clock."""
         return int.from_bytes(token, "big") / TICKS_PER_SECOND
 
+    def awaits(self, token: bytes) -> bool:
+        """Whether the ping with this token has no answer yet."""
+        return token in self._sent
+
     def pong(self, token: bytes, now: float) -> bool:
-        """An answer came; returns whether it was to the last probe. One to nothing is ignored."""
-        sent = self._sent.pop(token, None)
-        if sent is None:
-            return False
-        sample = max(now - sent, 0.0)
+        """The answer to a ping came; returns whether that was the last probe."""
+        sample = max(now - self._sent.pop(token), 0.0)
         if self.rtt == 0.0:
             self.rtt, self._variation = sample, sample / 2
         else:

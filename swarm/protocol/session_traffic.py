@@ -17,6 +17,7 @@ from swarm.protocol.session_events import (
     Sent,
     SessionStatistics,
     Unwanted,
+    Vain,
     Withdraw,
     Write,
 )
@@ -158,8 +159,7 @@ class Traffic:
                 self.outbox.pong(bytes(body))
                 return []
             case Kind.PONG:
-                self.flight.answered(bytes(body), now)
-                return [Answered()] if self.liveness.pong(bytes(body), now) else []
+                return self._answered(bytes(body), now)
             case Kind.MESSAGE | Kind.OPEN | Kind.DATA | Kind.CLOSE:
                 raise LocalError(f"{header.kind.name} is no frame of the traffic")
             case _:
@@ -248,6 +248,12 @@ class Traffic:
         """Raise LocalError where an invariant is broken."""
         self.inbox.check()
         self.outbox.check()
+
+    def _answered(self, token: bytes, now: float) -> list[Action]:
+        self.flight.answered(token, now)
+        if not self.liveness.awaits(token):
+            return [Vain("a ping was answered that nobody had sent")]
+        return [Answered()] if self.liveness.pong(token, now) else []
 
     def _cancelled(self, stream: int, sentence: str) -> list[Action]:
         if self.inbox.is_ours(stream):

@@ -37,6 +37,8 @@ from swarm.wire.messages.registry import encode_message
 
 UNLIMITED = Caps()
 EMPTY = memoryview(b"")
+IDLE = frames.credit_frame(1, 1)
+"""Causes nothing once stream 1 is at its end."""
 RISING = frames.message_frame(plain_hello()) + frames.message_frame(plain_accept())
 
 
@@ -278,18 +280,25 @@ def test_it_gives_others_their_turn_while_bytes_never_end() -> None:
     play(scene)
 
 
+async def let_a_stream_be(stage: Stage) -> None:
+    """Stream 1 is opened and at its end."""
+    stage.driver.feed(Post(1, BlockReply(request=1), memoryview(b"x")))
+    await asyncio.sleep(0.1)
+    assert stage.actions[-1] == Sent(1)
+
+
 def test_a_slice_that_is_little_used_costs_no_turn_of_its_own() -> None:
     """What is left of one lasts over iterations of the loop, and is bounded all the same."""
 
     async def scene(stage: Stage, clock: ManualClock, _: "asyncio.Task[None]") -> None:
-        driver, pong = stage.driver, frames.pong_frame(bytes(8))
-        await asyncio.sleep(0.1)
+        driver = stage.driver
+        await let_a_stream_be(stage)
         used = driver._spent
-        stage.channel.come(pong)
-        assert driver._spent == used + len(pong) + PIECE_BYTES
+        stage.channel.come(IDLE)
+        assert driver._spent == used + len(IDLE) + PIECE_BYTES
         assert driver._next is None
         while driver._next is None:
-            stage.channel.come(pong)
+            stage.channel.come(IDLE)
         assert TURN_BYTES // 2 < driver._spent < TURN_BYTES
         await asyncio.sleep(0)
         assert (driver._spent, driver._next) == (0, None)
@@ -320,7 +329,8 @@ def test_it_gives_others_their_turn_while_messages_never_end() -> None:
 
 def test_it_gives_others_their_turn_while_frames_come_that_cause_nothing() -> None:
     async def scene(stage: Stage, clock: ManualClock, _: "asyncio.Task[None]") -> None:
-        stage.channel.endless = frames.pong_frame(bytes(8))
+        await let_a_stream_be(stage)
+        stage.channel.endless = IDLE
         for _turn in range(3):
             before = stage.session.statistics().bytes_received
             stage.channel.wake()
@@ -330,7 +340,7 @@ def test_it_gives_others_their_turn_while_frames_come_that_cause_nothing() -> No
             stage.channel.endless = b""
             await asyncio.sleep(0.1)
             assert not stage.channel.incoming
-            stage.channel.endless = frames.pong_frame(bytes(8))
+            stage.channel.endless = IDLE
         stage.channel.endless = b""
 
     play(scene)

@@ -27,6 +27,7 @@ from swarm.protocol.trust import MAX_OFFENCES, MAX_STRIKES
 from swarm.testing.clock import ManualClock
 from swarm.testing.loop import run_on_manual_clock
 from swarm.testing.pools import Pools, Recorder
+from swarm.wire import frames
 from swarm.wire.limits import MAX_HANDSHAKES, MAX_HANDSHAKES_PER_ADDRESS
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.blocks import BlockMissing, BlockReply, BlockRequest
@@ -591,6 +592,17 @@ async def test_who_does_too_much_in_vain_is_dropped(world: World) -> None:
         await world.recorders["bob"].until(lambda r: bool(r.downs))
         (reason,) = [reason for _, reason in world.recorders["bob"].downs]
         wrong = "once too often, nobody here takes a BlockReply"
+        assert reason == f"says that this peer broke the protocol: {wrong}"
+
+
+@scene
+async def test_who_answers_pings_that_nobody_sent_again_and_again_is_dropped(world: World) -> None:
+    async with world.pool("alice"), world.pool("bob") as bob:
+        link = await bob.dial([ALICE])
+        link._channel.send(frames.pong_frame(bytes(8)) * (MAX_STRIKES + 1), b"")
+        await world.recorders["bob"].until(lambda r: bool(r.downs))
+        (reason,) = [reason for _, reason in world.recorders["bob"].downs]
+        wrong = "once too often, a ping was answered that nobody had sent"
         assert reason == f"says that this peer broke the protocol: {wrong}"
 
 

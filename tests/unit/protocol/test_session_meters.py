@@ -81,9 +81,10 @@ def test_an_answer_counts_once_and_only_to_what_was_asked() -> None:
     liveness = Liveness(heartbeat=3.0, now=0.0)
     liveness.probe()
     token = liveness.ping(0.0)
-    assert not liveness.pong(b"nonsense", 0.1)
+    assert liveness.awaits(token)
+    assert not liveness.awaits(b"nonsense")
     assert liveness.pong(token, 0.1)
-    assert not liveness.pong(token, 0.2)
+    assert not liveness.awaits(token)
     assert not liveness.pong(liveness.ping(1.0), 1.1), "nobody had probed"
 
 
