@@ -66,7 +66,7 @@ def render_status(document: StatusDocument, now: float, *, events: int = LAST_EV
         ]
         parts += [Text(), make_table(("group", "peers", "stages"), rows, folded=("peers", "stages"))]
     if document.links:
-        parts += [Text(), _links(document.links)]
+        parts += [Text(), _links(document.links), Text(), _addresses(document.links)]
     calls = [(link.peer, link.attempts) for link in document.links if _tells_more(link)]
     calls += [(member.id, member.attempts) for member in document.members if member.attempts]
     if calls:
@@ -225,7 +225,6 @@ def _links(links: Iterable[LinkStatus]) -> Table:
     rows = [
         (
             shown_peer(link.peer),
-            link.address if link.path == "direct" else f"{link.address} ({link.path})",
             "-" if link.rtt is None else f"{link.rtt * 1000:.1f} ms",
             format_bytes(link.bytes_sent),
             format_bytes(link.bytes_received),
@@ -234,11 +233,19 @@ def _links(links: Iterable[LinkStatus]) -> Table:
         )
         for link in links
     ]
-    return make_table(
-        ("link to", "address", "RTT", "sent", "received", "up", "down"),
-        rows,
-        folded=("address",),
-    )
+    return make_table(("link to", "RTT", "sent", "received", "up", "down"), rows)
+
+
+def _addresses(links: Iterable[LinkStatus]) -> Table:
+    """Apart from the numbers: an address may be as long as half a line."""
+    rows = [
+        (
+            shown_peer(link.peer),
+            link.address if link.path == "direct" else f"{link.address} ({link.path})",
+        )
+        for link in links
+    ]
+    return make_table(("link to", "is at"), rows, folded=("is at",))
 
 
 def _tells_more(link: LinkStatus) -> bool:

@@ -112,8 +112,8 @@ def require_valid(certificate: Certificate, what: str, *, now: float) -> None:
     bound = certificate.begins if now < certificate.begins else certificate.ends
     raise RemoteRefusalError(
         "clock",
-        f"the {what}'s certificate is {state} {show_time(bound)}, and the clock that judged it says "
-        f"{show_time(now)}: check the clocks of both machines",
+        f"the {what}'s certificate is {state} {show_time(bound, seconds=True)}, and the clock that judged it "
+        f"says {show_time(now, seconds=True)}: check the clocks of both machines",
     )
 
 
@@ -132,9 +132,9 @@ def member_of(root: Certificate, delegate: Certificate, leaf: Certificate, terms
     )
 
 
-def show_time(wall: float) -> str:
-    """Wall seconds as people read them."""
+def show_time(wall: float, *, seconds: bool = False) -> str:
+    """Wall seconds as people read them; with ``seconds`` where two that may be close are compared."""
     try:
-        return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        return datetime.fromtimestamp(wall, UTC).strftime(f"%Y-%m-%d %H:%M{':%S' if seconds else ''} UTC")
     except (ValueError, OverflowError, OSError):
         return f"{wall:.0f} s after 1970"

@@ -113,8 +113,8 @@ class Invite:
         """Raise MisuseError where its join-by date has passed at ``now`` (wall seconds); says both times."""
         if self.join_by and now > self.join_by:
             raise MisuseError(
-                f"the invite expired at {show_time(self.join_by)}, and the clock here says {show_time(now)}: "
-                "ask for a new one"
+                f"the invite expired at {show_time(self.join_by, seconds=True)}, and the clock here says "
+                f"{show_time(now, seconds=True)}: ask for a new one"
             )
 
     def encode(self) -> str:

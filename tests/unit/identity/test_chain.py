@@ -195,11 +195,11 @@ def test_public_invite_with_more_than_contribute_is_refused(
     [
         (
             -365.01 * DAY,
-            "authority's certificate is not valid before 2026-01-15 08:00 UTC.*2026-01-15 07:45 UTC",
+            "authority's certificate is not valid before 2026-01-15 08:00:00 UTC.*2026-01-15 07:45:36 UTC",
         ),
         (
             365.01 * DAY,
-            "peer's certificate is no longer valid since 2028-01-15 08:00 UTC.*2028-01-15 08:14 UTC",
+            "peer's certificate is no longer valid since 2028-01-15 08:00:00 UTC.*2028-01-15 08:14:24 UTC",
         ),
     ],
 )

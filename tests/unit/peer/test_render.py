@@ -72,6 +72,16 @@ def test_absent_numbers_are_dashes_and_empty_parts_are_left_out() -> None:
         assert part not in text, part
 
 
+def test_a_long_address_of_a_link_is_one_word_on_a_narrow_terminal() -> None:
+    document = sample_status()
+    [link] = document.links
+    address = "[2001:db8:85a3:8d3:1319:8a2e:370:7348]:51820"
+    long = msgspec.structs.replace(link, address=address, rate_up=1.234e6, rate_down=1.25e7)
+    lines = shown(msgspec.structs.replace(document, links=(long,)), width=80).splitlines()
+    assert [line.split() for line in lines if address in line] == [["bbbbbbbb", address]]
+    assert any("9.87 Mbit/s" in line and "100 Mbit/s" in line for line in lines)
+
+
 def test_a_held_out_loss_is_shown_once_there_is_one() -> None:
     document = sample_status()
     [job] = document.jobs
