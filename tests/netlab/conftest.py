@@ -69,10 +69,20 @@ class Measurement:
 
     def __init__(self, lab: RunningLab, host: str, command: list[str], *, ready: bool = False) -> None:
         self.process = lab.popen(
-            host, command, environment=program_environment(), stdout=subprocess.PIPE, text=True
+            host,
+            command,
+            environment=program_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         if ready:
             assert self.process.stdout.readline() == "ready\n"
+
+    def go(self) -> None:
+        """Let one begin that waits for it."""
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
 
     def result(self) -> dict[str, Any]:
         output, _ = self.process.communicate(timeout=100)

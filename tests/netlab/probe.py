@@ -1,10 +1,11 @@
 """Measures a network with plain sockets; run inside hosts of a lab. Prints one line of JSON at the end.
 
 ``receive PORT`` and ``send ADDRESS PORT RATE SECONDS SIZE TRAIN`` measure one direction, everything at
-once. Packets leave in trains, back to back, ``RATE`` on the average. The rate of the path is how far
-apart it pulls the second halves of trains (0 for trains of one); losses are counted over all packets;
-delay and jitter are those of the first of each train, which has no queue before it. All hosts of a lab
-read the same clock, so that these are true.
+once; the sender begins when it is given a line. Packets leave in trains, back to back, ``RATE`` on the
+average. The rate of the path is how far apart it pulls the second halves of trains (0 for trains of one);
+losses are counted over all packets; delay and jitter are those of the first of each train, which has no
+queue before it; the latest hundredth of those is left out, since that is what a machine does that stops for
+a moment. All hosts of a lab read the same clock, so that these are true.
 
 ``echo PORT`` and ``ping ADDRESS PORT COUNT INTERVAL`` measure round trips. ``burn SECONDS`` computes, and
 measures the share of a core that it got; ``hold BYTES`` takes memory.
@@ -43,6 +44,8 @@ def send(address: str, port: str, rate: str, seconds: str, size: str, train: str
     padding = bytes(int(size) - HEADER.size)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.connect((address, int(port)))
+        say_ready()
+        sys.stdin.readline()
         start = elapsed() + 0.05
         for number in range(count):
             if number % length == 0:
@@ -69,7 +72,8 @@ def receive(port: str) -> dict[str, float]:
             if number == END:
                 break
             arrivals.append((number, moment, now))
-    delays = [now - moment for number, moment, now in arrivals if number % length == 0]
+    delays = sorted(now - moment for number, moment, now in arrivals if number % length == 0)
+    del delays[len(delays) * 99 // 100 + 1 :]
     numbers = [number for number, _, _ in arrivals]
     bits = (len(packet) + HEADERS_ON_THE_WIRE) * 8
     return {

@@ -1,6 +1,6 @@
 """Rates, delays, losses and shares are those of the description, by iperf3 and plain sockets."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -42,6 +42,29 @@ def both(rate: str) -> str:
     return f'uplink = "{rate}"\ndownlink = "{rate}"'
 
 
+def carried(lab: Any, probe: Start, *pairs: tuple[str, str], sent: float) -> list[float]:
+    """What arrives, in bits a second on the wire, where each pair's first sends its second so much at once.
+
+    Datagrams fill links whatever else crosses them. TCP may not: acks wait, and count, beside what is sent
+    the other way, and a sender that lost packets of its first burst may be idle for a while.
+    """
+    ends = [(4000 + number, *pair) for number, pair in enumerate(pairs)]
+    receivers = [probe(lab, receiver, "receive", port, ready=True) for port, _, receiver in ends]
+    send_at_once(
+        probe(lab, sender, "send", lab.address(receiver), port, sent, 3, 1400, 1, ready=True)
+        for port, sender, receiver in ends
+    )
+    return [receiver.result()["throughput"] for receiver in receivers]
+
+
+def send_at_once(senders: Iterable[Any]) -> None:
+    waiting = list(senders)
+    for sender in waiting:
+        sender.go()
+    for sender in waiting:
+        sender.result()
+
+
 @pytest.mark.parametrize(
     ("text", "rate"),
     [
@@ -52,28 +75,28 @@ def both(rate: str) -> str:
     ],
     ids=["site 8 Mbit", "host 100 Mbit", "path 300 Mbit by the forwarder", "host 1 Gbit"],
 )
-def test_goodput_is_within_a_tenth_of_the_rate_in_both_directions(
+def test_tcp_is_within_a_tenth_of_the_rate_in_both_directions(
     netlab: StartLab, iperf: Start, settled: Settled, machine: Machine, text: str, rate: float
 ) -> None:
     lab = netlab(text)
     for sender, receiver in (("a", "b"), ("b", "a")):
         found = settled(
-            lambda ends=(sender, receiver): iperf(lab, *ends, seconds=2).rate(), lambda: machine.rate(rate)
+            lambda ends=(sender, receiver): iperf(lab, *ends).rate_on_the_wire(), lambda: machine.rate(rate)
         )
         assert found in machine.rate(rate)
 
 
 def test_directions_have_rates_of_their_own(
-    netlab: StartLab, iperf: Start, at_best: AtBest, machine: Machine
+    netlab: StartLab, probe: Start, at_best: AtBest, machine: Machine
 ) -> None:
     lab = netlab("asymmetric")
 
     def scenario() -> None:
-        there, back = iperf(lab, "h1", "h2", port=5201), iperf(lab, "h2", "h1", port=5202)
-        assert there.rate() in machine.rate(20e6)
-        assert back.rate() in machine.rate(20e6)
-        down = [iperf(lab, f"h{number}", "h1", port=5200 + number) for number in (2, 3, 4)]
-        assert sum(transfer.rate() for transfer in down) in machine.rate(60e6)
+        there, back = carried(lab, probe, ("h1", "h2"), ("h2", "h1"), sent=26e6)
+        assert there in machine.rate(20e6)
+        assert back in machine.rate(20e6)
+        down = carried(lab, probe, ("h2", "h1"), ("h3", "h1"), ("h4", "h1"), sent=26e6)
+        assert sum(down) in machine.rate(60e6)
 
     at_best(scenario)
 
@@ -85,8 +108,10 @@ def test_rate_delay_jitter_and_loss_hold_together_both_ways_at_once(
 
     def scenario() -> None:
         receivers = [probe(lab, host, "receive", 4000, ready=True) for host in ("b", "a")]
-        for sender, receiver in (("a", "b"), ("b", "a")):
-            probe(lab, sender, "send", lab.address(receiver), 4000, 13e6, 9, 500, 40)
+        send_at_once(
+            probe(lab, sender, "send", lab.address(receiver), 4000, 13e6, 9, 500, 40, ready=True)
+            for sender, receiver in (("a", "b"), ("b", "a"))
+        )
         for found in [receiver.result() for receiver in receivers]:
             assert found["received"] > 20_000
             assert found["rate"] in machine.rate(20e6)
@@ -115,17 +140,23 @@ def test_a_round_trip_takes_what_it_should(
     assert settled(once, bounds) in bounds()
 
 
-def test_the_world_is_as_wide_as_its_table_says(netlab: StartLab, probe: Start, machine: Machine) -> None:
+def test_the_world_is_as_wide_as_its_table_says(
+    netlab: StartLab, probe: Start, at_best: AtBest, machine: Machine
+) -> None:
     lab = netlab("world")
     hosts = [host.name for host in lab.lab.hosts]
     for host in hosts[1:]:
         probe(lab, host, "echo", 4000, ready=True)
-    pings = {host: probe(lab, hosts[0], "ping", lab.address(host), 4000, 15, 0.02) for host in hosts[1:]}
-    found = {host: ping.result()["median"] for host, ping in pings.items()}
-    wanted = {host: lab.lab.rtt(hosts[0], host) for host in found}
-    for host, rtt in wanted.items():
-        bounds = machine.delay(rtt, tolerance=max(0.002, rtt / 10))
-        assert found[host] in bounds, (host, bounds, found, wanted)
+    wanted = {host: lab.lab.rtt(hosts[0], host) for host in hosts[1:]}
+
+    def scenario() -> None:
+        pings = {host: probe(lab, hosts[0], "ping", lab.address(host), 4000, 15, 0.02) for host in wanted}
+        found = {host: ping.result()["median"] for host, ping in pings.items()}
+        for host, rtt in wanted.items():
+            bounds = machine.delay(rtt, tolerance=max(0.002, rtt / 10))
+            assert found[host] in bounds, (host, bounds, found, wanted)
+
+    at_best(scenario)
 
 
 def test_what_crosses_between_clusters_shares_one_path_and_the_inside_is_fast(
@@ -136,32 +167,28 @@ def test_what_crosses_between_clusters_shares_one_path_and_the_inside_is_fast(
 
     def scenario() -> None:
         before = lab.carried()
-        receivers = [probe(lab, receiver, "receive", 4000, ready=True) for _, receiver in crossing]
-        for sender, receiver in crossing:
-            probe(lab, sender, "send", lab.address(receiver), 4000, 6e6, 4, 1200, 1)
-        there, also_there, back, also_back = (one.result()["throughput"] for one in receivers)
+        there, also_there, back, also_back = carried(lab, probe, *crossing, sent=6e6)
         assert there + also_there in machine.rate(8e6)
         assert back + also_back in machine.rate(8e6)
         assert min(there, also_there, back, also_back) > 1e6
         [left] = [link for link in since(lab.carried(), before) if (link.kind, link.name) == ("site", "left")]
-        assert left.sent in machine.rate(12e6 / 8 * 4)  # more than the path beyond took
-        assert left.received in machine.rate(8e6 / 8 * 4.1)  # and its buffer of 0.1 s
+        assert left.sent in machine.rate(12e6 / 8 * 3)  # more than the path beyond took
+        assert left.received in machine.rate(8e6 / 8 * 3.1)  # and its buffer of 0.1 s
 
     at_best(scenario)
-    inside = settled(lambda: iperf(lab, "right1", "right2", seconds=2).rate(), lambda: machine.rate(1e9))
+    inside = settled(lambda: iperf(lab, "right1", "right2").rate_on_the_wire(), lambda: machine.rate(1e9))
     assert inside in machine.rate(1e9)
 
 
 def test_hosts_share_the_access_link_of_their_home(
-    netlab: StartLab, iperf: Start, at_best: AtBest, machine: Machine
+    netlab: StartLab, probe: Start, at_best: AtBest, machine: Machine
 ) -> None:
     lab = netlab(two(site=both("40Mbit")) + '[[host]]\nname = "a2"\nsite = "x"\n')
 
     def scenario() -> None:
-        up = [iperf(lab, host, "b", port=port) for host, port in (("a", 5201), ("a2", 5202))]
-        rates = [transfer.rate() for transfer in up]
+        rates = carried(lab, probe, ("a", "b"), ("a2", "b"), sent=26e6)
         assert sum(rates) in machine.rate(40e6)
-        assert min(rates) > 0.5e6  # as above
+        assert min(rates) > 2e6
 
     at_best(scenario)
 

@@ -6,10 +6,13 @@ from typing import Final
 
 from swarm.errors import FailureError
 from swarm.testing.netlab.running import RunningLab
+from swarm.testing.netlab.shaping import FRAME
 
 _SECOND: Final = re.compile(r"([\d.]+)-([\d.]+) +sec +[\d.]+ \w+ +([\d.]+) Kbits/sec *$")
 _SHORTEST: Final = 0.5
 """Seconds of a line that counts: the last one may be a rest."""
+_PAYLOAD: Final = 1448
+"""Bytes that TCP, with its time stamps, carries in a full packet."""
 _PATIENCE_SECONDS: Final = 100.0
 
 
@@ -41,6 +44,10 @@ class Iperf:
         if not whole:
             raise FailureError(f"iperf3 measured nothing: {output}")
         return sum(span * rate for span, rate in whole) / sum(span for span, _ in whole)
+
+    def rate_on_the_wire(self) -> float:
+        """The same with the headers of full packets, which the rates of a lab count."""
+        return self.rate() * FRAME / _PAYLOAD
 
     def close(self) -> None:
         """End it, if it has not ended yet."""

@@ -28,3 +28,13 @@ def test_bounds_are_narrow_where_naps_were_short_enough() -> None:
     assert late >= 0.0
     assert (89.0 in machine.rate(100.0)) == (machine.rate(100.0).late > PUNCTUAL)
     assert 91.0 in machine.rate(100.0)
+
+
+def test_a_machine_that_stood_still_for_a_hundredth_of_the_time_was_not_punctual() -> None:
+    machine = Machine()
+    machine._late = [0.0001] * 1000 + [0.2]
+    assert 11.0 in machine.rate(100.0)
+    assert 0.4 in machine.delay(0.020, tolerance=0.002)
+    machine._late = [0.0001] * 100_000 + [0.2]
+    assert 89.0 not in machine.rate(100.0)
+    assert 0.023 not in machine.delay(0.020, tolerance=0.002)
