@@ -27,6 +27,7 @@ _SIGNALS: Final = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK") if hasattr(signal, name)
 )
 _SHOW_CURSOR: Final = "\x1b[?25h"
+_INTERRUPT: Final = "interrupted from outside"
 _Result = TypeVar("_Result")
 
 
@@ -53,6 +54,11 @@ def run(body: Callable[[], Coroutine[Any, Any, _Result]], *, parent: int | None 
             if not interrupts.count:
                 raise
             raise InterruptedRunError from None
+
+
+def is_interrupt(error: asyncio.CancelledError) -> bool:
+    """Whether this came from the program's user, and not from something in it that went wrong."""
+    return error.args == (_INTERRUPT,)
 
 
 class _Interrupts:
@@ -88,7 +94,7 @@ class _Interrupts:
                 sys.stdout.flush()
             os._exit(INTERRUPTED)
         self._arm_watchdog()
-        task.cancel()
+        task.cancel(_INTERRUPT)
 
     def _arm_watchdog(self) -> None:
         """Stays armed until the process is gone: threads are joined after the loop has ended, too."""

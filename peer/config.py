@@ -11,14 +11,12 @@ from typing import Annotated, ClassVar, Final
 import typer
 
 from bootstrap.commandline import parsed_by
-from bootstrap.options import DebugOption, HomeOptions, JsonOption, NodeOptions, ServingOptions
+from bootstrap.options import HomeOptions, JsonOption, NodeOptions, ServingOptions
 from bootstrap.values import parse_duration, parse_rate, parse_reachable, parse_size
 from swarm.errors import MisuseError
 from swarm.net.address import Address
 
 WEEK: Final = 7 * 86400
-MODELS: Final = ("gpt", "resnet")
-"""The examples that the demo can train."""
 
 _SwarmArgument = Annotated[str, typer.Argument(metavar="NAME", help="The swarm's name.", show_default=False)]
 _JobArgument = Annotated[
@@ -35,7 +33,7 @@ _BootstrapOption = Annotated[
         show_default=False,
     ),
 ]
-_CompileOption = Annotated[
+CompileOption = Annotated[
     bool,
     typer.Option(
         "--compile",
@@ -52,13 +50,6 @@ def parse_expiry(text: str) -> int:
     if not seconds:
         raise MisuseError(f"{text!r} from now would let nobody in: write 7d, 12h, 30m or never")
     return seconds
-
-
-def parse_model(text: str) -> str:
-    """The name of one of the demo's models."""
-    if text not in MODELS:
-        raise MisuseError(f"{text!r} is not a model of the demo: there are {' and '.join(MODELS)}")
-    return text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,7 +245,8 @@ class ExportOptions(NodeOptions):
 class PeerOptions(ServingOptions):
     """Run a peer: give this machine's compute to the jobs of a swarm, within limits.
 
-    Ctrl+C announces it, drains, and ends within five seconds.
+    Ctrl+C announces it, drains, and ends within five seconds: some of them are for others to take over its
+    stages. swarm pause gives them as long as that takes.
 
     Example:
       swarm peer --invite lab.invite --memory 6GiB
@@ -302,7 +294,43 @@ class PeerOptions(ServingOptions):
             help="Which jobs to work for: any, mine (published from this home folder), or one by its id.",
         ),
     ] = "any"
-    compile: _CompileOption = False
+    compile: CompileOption = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class _LocalPeerOptions(HomeOptions):
+    """What commands to a peer that runs here take."""
+
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Which peer of this home, if several run.", show_default=False),
+    ] = None
+    json: JsonOption = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PauseOptions(_LocalPeerOptions):
+    """Let the peer that runs here give itself to no job, until swarm resume or until its program ends.
+
+    It stays in the swarm. Others take over its stages one by one, where they have room, and the work goes on
+    meanwhile; the command ends once the peer holds none. Started again, a peer works.
+
+    Example:
+      swarm pause
+    """
+
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="Do not wait until others have taken over its stages.")
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeOptions(_LocalPeerOptions):
+    """Let a paused peer give itself to jobs again.
+
+    Example:
+      swarm resume
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,48 +359,3 @@ class TrainOptions(NodeOptions):
         bool, typer.Option("--detach", help="End once the job can go on without this process.")
     ] = False
     json: JsonOption = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class DemoOptions:
-    """Train a small model on this machine with a whole swarm of processes, and show what happens.
-
-    A bootstrap node and N peers start in temporary homes. Each peer offers so little memory that all of
-    them are needed. Fails if the model did not learn.
-
-    Example:
-      swarm demo --peers 4 --verify
-    """
-
-    peers: Annotated[int, typer.Option(min=1, max=64, metavar="N", help="How many peers hold the model.")] = 4
-    steps: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Optimizer steps; by default as many as it takes.", show_default=False
-        ),
-    ] = None
-    model: Annotated[
-        str,
-        typer.Option(
-            parser=parsed_by(parse_model),
-            metavar="gpt|resnet",
-            help="A GPT on English text, or a ResNet with BatchNorm on pictures of digits.",
-        ),
-    ] = "gpt"
-    verify: Annotated[
-        bool,
-        typer.Option("--verify", help="Compare every step with plain PyTorch, and with one process of ours."),
-    ] = False
-    compile: _CompileOption = False
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE.safetensors",
-            help="Where the trained weights go; by default swarm-demo-MODEL.safetensors here.",
-            show_default=False,
-        ),
-    ] = None
-    json: JsonOption = False
-    debug: DebugOption = False

@@ -9,16 +9,18 @@ from bootstrap.options import BootstrapOptions
 from peer.config import (
     CancelOptions,
     CreateOptions,
-    DemoOptions,
     ExportOptions,
     InviteOptions,
     JobsOptions,
     MembersOptions,
+    PauseOptions,
     PeerOptions,
+    ResumeOptions,
     RevokeOptions,
     StatusOptions,
     TrainOptions,
 )
+from peer.demo.options import DemoOptions
 from swarm.services.version import program_version
 
 PROGRAM = "swarm"
@@ -86,6 +88,18 @@ def _export(options: ExportOptions) -> None:
     export(options)
 
 
+def _pause(options: PauseOptions) -> int:
+    from peer.commands.pause import pause  # noqa: PLC0415
+
+    return pause(options)
+
+
+def _resume(options: ResumeOptions) -> None:
+    from peer.commands.pause import resume  # noqa: PLC0415
+
+    resume(options)
+
+
 def _status(options: StatusOptions) -> None:
     from peer.commands.status import status  # noqa: PLC0415
 
@@ -103,6 +117,8 @@ add_command(app, "train", TrainOptions, _train)
 add_command(app, "jobs", JobsOptions, _jobs)
 add_command(app, "cancel", CancelOptions, _cancel)
 add_command(app, "export", ExportOptions, _export)
+add_command(app, "pause", PauseOptions, _pause)
+add_command(app, "resume", ResumeOptions, _resume)
 add_command(app, "status", StatusOptions, _status)
 
 

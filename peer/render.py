@@ -25,6 +25,7 @@ from swarm.services.status.document import (
     JobStatus,
     LinkStatus,
     MemberStatus,
+    PeerStatus,
     StageStatus,
     StatusDocument,
     WaitingStatus,
@@ -125,6 +126,11 @@ SHOWN_DOORS: Final = 8
 """Lines of a view for addresses that are called on the way into the swarm."""
 
 
+def render_paused(peer: PeerStatus) -> Text:
+    """Whether its user has it paused, and since when."""
+    return Text("" if peer.paused is None else f"  paused since {shown_clock(peer.paused)}", "yellow")
+
+
 def render_waiting(waiting: WaitingStatus, now: float) -> Text:
     """For what, since when, and until when."""
     limit = "" if waiting.until is None else f", gives up in {shown_span(waiting.until - now)}"
@@ -156,6 +162,7 @@ def _headline(document: StatusDocument, now: float) -> Text:
         (clean(document.swarm.name), "bold"),
         f"  {peer.role}{f' {clean(peer.name)}' if peer.name != peer.role else ''} ({shown_peer(peer.id)})",
         (f"  up {shown_span(now - peer.since)}", "dim"),
+        render_paused(peer),
         f"  {clean(peer.device)}{memory}" if peer.device else "",
         (f"  version {clean(document.version)}", "dim"),
     )

@@ -15,7 +15,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from peer.render import render_events, render_job, render_waiting
+from peer.render import render_events, render_job, render_paused, render_waiting
 from peer.wording import clean, shown_span
 from swarm.clock import SystemClock
 from swarm.ids import short
@@ -116,6 +116,7 @@ class LiveView:
             ("swarm ", "dim"),
             (clean(document.swarm.name), "bold"),
             f"  {peer.role} {clean(peer.name)} ({short(peer.id)}), {linked} linked",
+            render_paused(peer),
             (f"  {self._status_url}", "dim"),
         )
         parts: list[RenderableType] = [head]

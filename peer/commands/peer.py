@@ -4,11 +4,12 @@ import asyncio
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from bootstrap.commandline import InterruptedRunError
 from bootstrap.hosting import Hosted, require_place, run_node
 from bootstrap.output import say
+from bootstrap.running import is_interrupt
 from peer.config import PeerOptions
 from peer.training_part import require_training_part
 from peer.view import follow
@@ -22,6 +23,9 @@ from swarm.services.home import Home, node_names
 if TYPE_CHECKING:
     from swarm.services.training.node import Gift, TrainingNode
 
+HAND_OVER_SECONDS: Final = 3.0
+"""How long a peer that is ended waits for others to take over its stages; it has five in all."""
+
 
 def peer(options: PeerOptions) -> None:
     """Run a peer; returns once its user has ended it."""
@@ -32,7 +36,7 @@ def peer(options: PeerOptions) -> None:
         run_node(
             options,
             lambda home, identity: _make(options, gift, home, identity),
-            _serve,
+            lambda hosted: _serve(options, hosted),
         )
     except InterruptedRunError:
         say("the peer has left the swarm")
@@ -101,11 +105,17 @@ def _make(options: PeerOptions, gift: "Gift", home: Home, identity: Identity) ->
     return TrainingNode(config, gift=gift, identity=identity, clock=SystemClock(), networks=networks)
 
 
-async def _serve(hosted: "Hosted[TrainingNode]") -> None:
+async def _serve(options: PeerOptions, hosted: "Hosted[TrainingNode]") -> None:
     node = hosted.node
     say(
         f"peer {short(node.identity.peer)} of swarm {node.identity.name} gives "
         f"{format_bytes(node.gift.memory)} on {node.gift.device}; status: {hosted.status_url}"
     )
     async with follow(node, hosted.status_url):
-        await asyncio.Event().wait()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError as error:
+            # Who starts peers as its children ends all of them together: nobody is left to take over.
+            if is_interrupt(error) and options.parent is None:
+                await node.hand_over(HAND_OVER_SECONDS)
+            raise

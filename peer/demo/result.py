@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from peer.wording import clean
 from swarm.ids import short
-from swarm.schedule.units import format_bytes
+from swarm.schedule.units import format_bytes, format_count
 from swarm.services.status.document import StageStatus
 
 TARGETS: Final = {"gpt": 2.3, "resnet": 0.5}
@@ -124,7 +124,7 @@ class DemoResult:
         held_out = "none" if self.held_out is None else f"{self.held_out:.4f}"
         ends = f"{self.loss[0]:.4f} at the start, {self.loss[-1]:.4f} at the end, {held_out} held out"
         lines = [
-            f"loss      {ends} ({counted(len(self.loss), 'step')}, {self.seconds:.0f} s)",
+            f"loss      {ends} ({format_count(len(self.loss), 'step')}, {self.seconds:.0f} s)",
         ]
         if self.tokens_per_second:
             lines.append(f"speed     {self.tokens_per_second:.0f} {self.unit}/s")
@@ -140,8 +140,3 @@ class DemoResult:
 
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
-
-
-def counted(number: int, noun: str) -> str:
-    """``1 step``, ``2 steps``."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"

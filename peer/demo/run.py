@@ -17,7 +17,7 @@ from bootstrap.options import NodeOptions
 from bootstrap.output import print_json, print_line, say
 from bootstrap.running import run
 from peer.commands.train import ended, make_author, wait_for
-from peer.config import DemoOptions
+from peer.demo.options import DemoOptions
 from peer.demo.processes import Child, Children
 from peer.demo.result import Comparison, DemoResult, PeerResult
 from peer.training_part import example_file, require_training_part, writable_file

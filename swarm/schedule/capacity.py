@@ -10,7 +10,7 @@ from swarm.errors import CapacityError
 from swarm.graph.dag import Graph
 from swarm.ids import short
 from swarm.schedule.table import StageTable, stage_table
-from swarm.schedule.units import format_bytes
+from swarm.schedule.units import format_bytes, format_count
 from swarm.schedule.workload import PeerOffer, Workload
 
 _SHOWN_OFFERS: Final = 6
@@ -69,7 +69,7 @@ def capacity_error(table: StageTable, workload: Workload, offers: Sequence[PeerO
     if needed > largest:
         return CapacityError(
             f"{_piece_name(table, workload.graph, piece)} cannot be split and needs "
-            f"{format_bytes(needed)}, but the largest of {_peers(count)} offers "
+            f"{format_bytes(needed)}, but the largest of {format_count(count, 'peer')} offers "
             f"{format_bytes(largest)}: raise --memory, or make the micro-batches smaller"
         )
     alone = _alone(table, 0, table.places - 1)
@@ -89,7 +89,7 @@ def capacity_error(table: StageTable, workload: Workload, offers: Sequence[PeerO
     more = f" and {count - _SHOWN_OFFERS} more" if count > _SHOWN_OFFERS else ""
     return CapacityError(
         f"the job does not fit: split as evenly as its operators allow it needs {amount(each)} on each "
-        f"of {_peers(count)}, and they offer {format_bytes(total)} together ({shown}{more}): "
+        f"of {format_count(count, 'peer')}, and they offer {format_bytes(total)} together ({shown}{more}): "
         "start more peers or raise --memory"
     )
 
@@ -132,10 +132,6 @@ def _piece_name(table: StageTable, graph: Graph, place: int) -> str:
 
 def _exactly(count: float) -> str:
     return f"{count:,.0f} B"
-
-
-def _peers(count: int) -> str:
-    return "1 peer" if count == 1 else f"{count} peers"
 
 
 def _offer(count: int) -> str:

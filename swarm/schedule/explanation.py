@@ -10,7 +10,7 @@ from swarm.ids import short
 from swarm.schedule.codec_model import DENSE_BITS, bits_per_element
 from swarm.schedule.cost import graph_costs
 from swarm.schedule.partition import Partition, Segment
-from swarm.schedule.units import format_bytes, format_seconds
+from swarm.schedule.units import format_bytes, format_count, format_seconds
 from swarm.schedule.workload import PeerOffer
 from swarm.wire.codecs import CodecSpec
 
@@ -32,7 +32,7 @@ def explain(
     costs, total = graph_costs(graph), len(found.segments)
     slowest = max(range(total), key=lambda index: found.segments[index].seconds)
     pace = f"a micro-batch takes {format_seconds(found.interval)} at the slowest, stage {slowest + 1}"
-    lines = [f"{_count(total, 'stage')} on {total} of {_count(len(offers), 'peer')}; {pace}"]
+    lines = [f"{format_count(total, 'stage')} on {total} of {format_count(len(offers), 'peer')}; {pace}"]
     for index, (stage, segment) in enumerate(zip(stages, found.segments, strict=True)):
         share = costs.share(segment.first, segment.last)
         lines.append(
@@ -55,11 +55,7 @@ def _operators(graph: Graph, segment: Segment) -> str:
     operators = graph.operators[segment.first : segment.last]
     first, last = _path(operators), _path(reversed(operators))
     where = f" {first}" if first == last else f" {first} - {last}"
-    return f"{_count(count, 'operator')}{where if first else ''}"
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    return f"{format_count(count, 'operator')}{where if first else ''}"
 
 
 def _path(operators: Iterable[Operator]) -> str:

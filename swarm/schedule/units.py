@@ -14,6 +14,11 @@ def format_bytes(count: float) -> str:
     return f"{count:.0f} B" if unit == 0 else f"{count:.1f} {_BINARY[unit]}"
 
 
+def format_count(count: int, noun: str) -> str:
+    """``1 stage``, ``2 stages``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def format_seconds(seconds: float) -> str:
     """``12 ms``: a duration in the largest of s, ms, us that leaves at least one, to three digits."""
     for unit, length in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):

@@ -2,7 +2,8 @@
 
 from asyncio import TaskGroup
 from collections.abc import Mapping
-from typing import Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from swarm.clock import Clock
 from swarm.identity.membership import Identity
@@ -11,6 +12,10 @@ from swarm.ids import JobId, PeerId
 from swarm.net.link import Link
 from swarm.services.story import Story
 from swarm.wire.messages.base import Message
+
+if TYPE_CHECKING:
+    from swarm.services.job_blocks import JobBlocks
+    from swarm.services.jobs import Jobs
 
 Buffer = bytes | bytearray | memoryview
 
@@ -86,3 +91,12 @@ class Service:
 
     def end_job(self, job: JobId, sentence: str) -> None:
         """The work for a job went wrong on this node, and why: end what is done for it here; never raises."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """What a node's further services are made from."""
+
+    context: Context
+    jobs: "Jobs"
+    blocks: "JobBlocks"

@@ -13,7 +13,7 @@ from typing import Final, Self
 
 from swarm.clock import Clock
 from swarm.data.blocks import BlockStore
-from swarm.errors import LocalError, RemoteProtocolError
+from swarm.errors import LocalError, MisuseError, RemoteProtocolError
 from swarm.identity.chain import Member
 from swarm.identity.membership import Identity
 from swarm.identity.revocations import Revocations
@@ -31,7 +31,7 @@ from swarm.services.bans import load_bans, save_bans
 from swarm.services.blocks import BlockExchange
 from swarm.services.boundary import job_boundary, job_of
 from swarm.services.commands import cancel_job, export_job, tell_revocations
-from swarm.services.context import Buffer, Context, Service
+from swarm.services.context import Buffer, Service, Services
 from swarm.services.coordinator import Coordinator
 from swarm.services.entrance import Entrance, EntranceConfig
 from swarm.services.gossip import Gossip
@@ -81,15 +81,6 @@ class NodeConfig:
     """Bytes a second that all links together may send and receive; 0 does not limit."""
     links: int = MAX_LINKS
     """Links that it keeps; who comes after that is referred to others."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Services:
-    """What a node's further services are made from."""
-
-    context: Context
-    jobs: Jobs
-    blocks: JobBlocks
 
 
 class _Stop(Exception):  # noqa: N818 - not an error: the way to end a task group
@@ -250,6 +241,15 @@ class Node(Handlers):
     def idle_since(self) -> float:
         """Wall time since when it has held no stage."""
         return self.since
+
+    @property
+    def paused_since(self) -> float | None:
+        """Wall time since when its user has it give itself to no job; None while it works."""
+        return None
+
+    def set_paused(self, *, paused: bool) -> None:
+        """Give itself to no job from now on, or again; a node that gives nothing anyhow refuses."""
+        raise MisuseError(f"this node ({self.config.role}) holds no stages, only peers do: give --name")
 
     def status(self) -> StatusDocument:
         """The present status."""

@@ -9,6 +9,7 @@ from swarm.ids import JobId, PeerId, StageIndex, short
 from swarm.protocol.gossip_store import Known
 from swarm.protocol.joining import Answer, Attempt
 from swarm.protocol.pipeline import PipelineStatistics
+from swarm.schedule.units import format_count
 from swarm.services.job import Job
 from swarm.services.status.curve import MAX_POINTS
 from swarm.services.status.document import (
@@ -94,6 +95,8 @@ def _peer(node: "Node", held: tuple[HeldStage, ...]) -> PeerStatus:
         device=node.config.capabilities.device,
         memory=node.config.capabilities.memory,
         memory_used=sum(stage.memory for stage in held),
+        stages=len(held),
+        paused=node.paused_since,
     )
 
 
@@ -327,6 +330,11 @@ def _waiting(node: "Node", held: tuple[HeldStage, ...]) -> WaitingStatus | None:
     if state.waiting:
         doors = tuple(door for attempt in state.attempts for door in _doors(attempt))
         return WaitingStatus(reason=state.waiting, job="", since=state.since, until=None, doors=doors)
+    if node.paused_since is not None:
+        reason = (
+            f"others to take over {format_count(len(held), 'stage')}" if held else "its user to resume it"
+        )
+        return WaitingStatus(reason=f"{reason} (it is paused)", job="", since=node.paused_since, until=None)
     for job in node.jobs.all():
         if job.state in {"waiting", "loading"}:
             reason = _sentence(node, job).removeprefix("waiting for ")

@@ -4,17 +4,16 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from swarm.clock import Clock
 from swarm.ids import Digest, PeerId, short
 from swarm.log import Log
 from swarm.services.blocks import BlockExchange
+from swarm.services.status.document import EventKind
 
 KEPT: Final = 200
 """Events kept in memory; a night of a peer's life is a few dozen."""
-
-Kind = Literal["joined", "linked", "left", "job", "plan", "training", "refused", "revoked", "trouble"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +21,7 @@ class Happening:
     """One event. ``wall`` is seconds since 1970 UTC; ``peer`` is whom it is about, or empty."""
 
     wall: float
-    kind: Kind
+    kind: EventKind
     sentence: str
     peer: str = ""
 
@@ -37,7 +36,7 @@ class Story:
         self.listeners: list[Callable[[Happening], None]] = []
         """Hear of every event as it is told."""
 
-    def tell(self, kind: Kind, sentence: str, *, peer: PeerId | None = None) -> None:
+    def tell(self, kind: EventKind, sentence: str, *, peer: PeerId | None = None) -> None:
         """Add an event and log it; the peer as a field where the sentence does not name it already."""
         event = Happening(wall=self._clock.wall(), kind=kind, sentence=sentence, peer=peer or "")
         self._events.append(event)

@@ -64,6 +64,7 @@ def sample_status() -> StatusDocument:
             device="cpu",
             memory=1 << 30,
             memory_used=1 << 20,
+            stages=1,
         ),
         swarm=SwarmStatus(id="s" * 32, name="lab"),
         members=(_member(FIRST, "Ann", linked=True), _member(SECOND, "Bob", linked=False)),
@@ -150,6 +151,12 @@ class SampleSource:
     def status(self) -> StatusDocument:
         """``document``."""
         return self.document
+
+    def set_paused(self, *, paused: bool) -> None:
+        """Note it, and show it."""
+        self.commands.append(("pause" if paused else "resume", ""))
+        peer = msgspec.structs.replace(self.document.peer, paused=MOMENT if paused else None)
+        self.replace(peer=peer)
 
     async def cancel(self, job: str) -> CancelReport:
         """Note it, if the job is known."""

@@ -54,6 +54,9 @@ def test_from_create_to_export(shell: Shell, tmp_path: Path) -> None:
     assert again.returncode == 1
     assert again.stderr == f"swarm: job {job[:8]} has ended already: it is done\n"
 
+    assert shell.json("pause", "--name", "peer1")["stages"] == 0
+    assert "swarm: this node (bootstrap) holds no stages" in shell.run("resume", "--name", "bootstrap").stderr
+
     for process in [*peers, node]:
         assert interrupt(process) < 5
         assert process.returncode == 0
@@ -233,14 +236,14 @@ def test_without_torch_four_commands_say_what_to_install(tmp_path: Path, words: 
 
 def test_without_torch_everything_else_works(tmp_path: Path) -> None:
     for command in ("demo", "create", "invite", "members", "revoke", "bootstrap", "peer", "train",
-                    "jobs", "cancel", "export", "status"):  # fmt: skip
+                    "jobs", "cancel", "export", "pause", "resume", "status"):  # fmt: skip
         result = without_torch(tmp_path, command, "--help")
         assert result.returncode == 0, result.stderr
         assert "Example:" in result.stdout
     assert without_torch(tmp_path, "create", "lab").returncode == 0
     assert without_torch(tmp_path, "invite", "lab", "--label", "Ann").returncode == 0
     assert without_torch(tmp_path, "members", "lab").returncode == 0
-    for words in (("status",), ("jobs",), ("cancel", "abc")):
+    for words in (("status",), ("jobs",), ("cancel", "abc"), ("pause",)):
         result = without_torch(tmp_path, *words)
         assert result.stderr.startswith("swarm: "), result.stderr
         assert result.stderr.count("\n") == 1

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from swarm.data.blobs import put_blob
 from swarm.identity.envelope import PLAN, seal
-from swarm.ids import PeerId
+from swarm.ids import PeerId, short
 from swarm.protocol.pipeline_events import Forward
 from swarm.services.job import Job
 from swarm.services.node import Node
@@ -143,6 +143,9 @@ async def test_a_plan_that_takes_more_than_was_offered_is_refused(
         await cluster.until(lambda: bool(swarm.peer.jobs.all()))
         swarm.issue(job, len(swarm.job.captured.train.operators), **changes)
         await cluster.until(lambda: heard(swarm.peer, complaint))
+        swarm.peer.set_paused(paused=True)
+        swarm.issue(job, len(swarm.job.captured.train.operators), generation=2)
+        await cluster.until(lambda: heard(swarm.peer, f"{short(job.id)}: this peer is paused by its user"))
         assert swarm.peer.held() == ()
 
 

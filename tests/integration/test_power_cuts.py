@@ -60,6 +60,10 @@ class Machine:
     def _start(self, name: str, port: int) -> "subprocess.Popen[str]":
         words = [name] if name == "bootstrap" else ["peer", "--memory", "10000", "--device", "cpu"]
         words += ["--name", name, "--invite", self.invite, "--listen", f"127.0.0.1:{port}"]
+        words += [
+            "--parent",
+            str(os.getpid()),
+        ]  # who is ended first hands nothing over to who is next
         process = self.shell.start_patched(QUICK_LINES, *words)
         if name == "bootstrap" and process.stdout is not None:
             self.invite = process.stdout.readline().strip()

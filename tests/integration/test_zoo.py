@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from peer.config import DemoOptions
 from peer.demo import run as demo
+from peer.demo.options import DemoOptions
 from swarm.clock import elapsed
 from swarm.services.training.author import prepare_job
 from swarm.testing.zoo.jobs import zoo_job

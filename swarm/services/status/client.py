@@ -8,8 +8,21 @@ import msgspec
 
 from swarm.errors import FailureError, LocalError, MisuseError
 from swarm.services.status.document import StatusDocument
-from swarm.services.status.openapi import CancelRequest, ErrorReply, ExportRequest, RevocationRequest
-from swarm.services.status.source import WHOLE, CancelReport, ExportReport, RevocationReport, Selection
+from swarm.services.status.openapi import (
+    CancelRequest,
+    ErrorReply,
+    ExportRequest,
+    PauseRequest,
+    RevocationRequest,
+)
+from swarm.services.status.source import (
+    WHOLE,
+    CancelReport,
+    ExportReport,
+    PauseReport,
+    RevocationReport,
+    Selection,
+)
 
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 15.0
@@ -17,7 +30,7 @@ ANSWER_SECONDS: Final = 15.0
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 """A status of a thousand members and two hundred links has less than 1 MB."""
 
-_Reply = TypeVar("_Reply", CancelReport, ExportReport, RevocationReport)
+_Reply = TypeVar("_Reply", CancelReport, ExportReport, RevocationReport, PauseReport)
 
 
 class StatusClient:
@@ -64,6 +77,14 @@ class StatusClient:
         request = RevocationRequest(lists=lists, epoch_key=epoch_key)
         return await self._command("revoke", request, RevocationReport, ANSWER_SECONDS)
 
+    async def pause(self) -> PauseReport:
+        """Let the peer give itself to no job; raises MisuseError where the node is none that could."""
+        return await self._command("pause", PauseRequest(), PauseReport, ANSWER_SECONDS)
+
+    async def resume(self) -> PauseReport:
+        """Let the peer give itself to jobs again; raises like ``pause``."""
+        return await self._command("resume", PauseRequest(), PauseReport, ANSWER_SECONDS)
+
     async def _command(
         self, name: str, request: msgspec.Struct, reply: type[_Reply], seconds: float | None
     ) -> _Reply:
@@ -101,6 +122,10 @@ class StatusClient:
             reply = msgspec.json.decode(answer, type=ErrorReply)
         except msgspec.DecodeError:
             return FailureError(f"{self._url} answered with status {status}: give a node's status address")
+        if status == 404:
+            return FailureError(
+                f"the program at {self._url} is of another version, and cannot: start it again"
+            )
         if status == 401:
             return MisuseError(f"{reply.error}: give --token")
         return MisuseError(reply.error) if reply.misuse else FailureError(reply.error)

@@ -13,7 +13,19 @@ from swarm.protocol.joining import Source
 from swarm.wire.messages.hello import Role
 from swarm.wire.messages.jobs import JobState
 
-EventKind = Literal["joined", "linked", "left", "job", "plan", "training", "refused", "revoked", "trouble"]
+EventKind = Literal[
+    "joined",
+    "linked",
+    "left",
+    "job",
+    "plan",
+    "training",
+    "refused",
+    "revoked",
+    "trouble",
+    "paused",
+    "resumed",
+]
 
 KnownBy = Literal["self", "link", "gossip", "met", "dht"]
 
@@ -35,6 +47,10 @@ class PeerStatus(Struct, frozen=True, kw_only=True):
     """Bytes it offers to stages."""
     memory_used: int
     """Bytes of them that plans have given it."""
+    stages: int = 0
+    """How many stages it holds."""
+    paused: float | None = None
+    """Since when its user has it give itself to no job; null while it works."""
 
 
 class SwarmStatus(Struct, frozen=True, kw_only=True):

@@ -66,6 +66,9 @@ def _node_metrics(document: StatusDocument) -> Iterator[Metric]:
     yield _gauge("start_time_seconds", "When the program started, since 1970 UTC.", [], [([], peer.since)])
     yield _gauge("memory_offered_bytes", "Memory offered to stages.", [], [([], peer.memory)])
     yield _gauge("memory_used_bytes", "Memory that plans have given away.", [], [([], peer.memory_used)])
+    yield _gauge("stages", "Stages that it holds.", [], [([], peer.stages)])
+    yield _gauge("paused", "1 while its user has it paused.", [], [([], peer.paused is not None)])
+    yield _gauge("paused_since_seconds", "Since when it is paused, since 1970 UTC.", [], [([], peer.paused)])
     yield _gauge("members", "Members this node knows, itself included.", [], [([], len(document.members))])
     yield _gauge("members_linked", "Members with a link, this node included.", [], [([], linked)])
     yield _gauge(

@@ -5,7 +5,14 @@ from typing import Any, Final
 import msgspec
 
 from swarm.services.status.document import StatusDocument
-from swarm.services.status.source import WHOLE, CancelReport, ExportReport, RevocationReport, Selection
+from swarm.services.status.source import (
+    WHOLE,
+    CancelReport,
+    ExportReport,
+    PauseReport,
+    RevocationReport,
+    Selection,
+)
 
 
 class CancelRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -29,6 +36,10 @@ class RevocationRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     epoch_key: bytes
 
 
+class PauseRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Body of ``POST /control/pause`` and ``POST /control/resume``: an empty object."""
+
+
 class ErrorReply(msgspec.Struct, frozen=True, kw_only=True):
     """Body of every answer that is not a success. ``misuse``: the request, not the attempt, was wrong."""
 
@@ -44,6 +55,8 @@ _TYPES: Final = (
     ExportReport,
     RevocationRequest,
     RevocationReport,
+    PauseRequest,
+    PauseReport,
     ErrorReply,
 )
 
@@ -96,6 +109,8 @@ def describe_endpoint(version: str) -> bytes:
             "/control/cancel": _command("End a job.", "CancelRequest", "CancelReport"),
             "/control/export": _command("Write trained weights to a file.", "ExportRequest", "ExportReport"),
             "/control/revoke": _command("Pass on who was revoked.", "RevocationRequest", "RevocationReport"),
+            "/control/pause": _command("Give the peer to no job.", "PauseRequest", "PauseReport"),
+            "/control/resume": _command("Give the peer to jobs again.", "PauseRequest", "PauseReport"),
         },
         "components": {
             "schemas": components,

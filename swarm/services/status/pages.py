@@ -5,6 +5,7 @@ Loaded with the HTTP library when somebody asks for the first time: that is a se
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -19,10 +20,11 @@ from swarm.services.status.openapi import (
     CancelRequest,
     ErrorReply,
     ExportRequest,
+    PauseRequest,
     RevocationRequest,
     describe_endpoint,
 )
-from swarm.services.status.source import StatusSource
+from swarm.services.status.source import PauseReport, StatusSource
 from swarm.services.version import program_version
 
 MAX_REQUEST_BYTES: Final = 2 * 1024 * 1024
@@ -32,7 +34,7 @@ SHUTDOWN_SECONDS: Final = 1.0
 """How long open requests may go on when the node ends; it has five seconds for everything."""
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-_Body = TypeVar("_Body", CancelRequest, ExportRequest, RevocationRequest)
+_Body = TypeVar("_Body", CancelRequest, ExportRequest, RevocationRequest, PauseRequest)
 
 
 class StatusPages:
@@ -67,6 +69,8 @@ class StatusPages:
                 web.post("/control/cancel", self._cancel),
                 web.post("/control/export", self._export),
                 web.post("/control/revoke", self._revoke),
+                web.post("/control/pause", partial(self._set_paused, True)),
+                web.post("/control/resume", partial(self._set_paused, False)),
             ]
         )
         return application
@@ -130,6 +134,13 @@ class StatusPages:
             return await self._source.revoke(body.lists, body.epoch_key)
 
         return await _command(request, RevocationRequest, revoke)
+
+    async def _set_paused(self, paused: bool, request: web.Request) -> web.Response:
+        async def set_paused(_: PauseRequest) -> msgspec.Struct:
+            self._source.set_paused(paused=paused)
+            return PauseReport.of(self._source.status().peer)
+
+        return await _command(request, PauseRequest, set_paused)
 
 
 async def _command(

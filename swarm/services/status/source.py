@@ -1,11 +1,11 @@
 """What the status endpoint asks of the node behind it."""
 
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 from msgspec import Struct
 
-from swarm.services.status.document import StatusDocument
+from swarm.services.status.document import PeerStatus, StatusDocument
 
 
 class CancelReport(Struct, frozen=True, kw_only=True):
@@ -32,6 +32,23 @@ class ExportReport(Struct, frozen=True, kw_only=True):
     bytes: int
 
 
+class PauseReport(Struct, frozen=True, kw_only=True):
+    """How a peer stands between working and being paused."""
+
+    peer: str
+    name: str
+    """The folder of its home."""
+    paused: float | None
+    """Since when it gives itself to no job; null while it works."""
+    stages: int
+    """How many stages it still holds."""
+
+    @classmethod
+    def of(cls, peer: PeerStatus) -> Self:
+        """As the status of the peer says."""
+        return cls(peer=peer.id, name=peer.name, paused=peer.paused, stages=peer.stages)
+
+
 class Selection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which tensors of the author's ``state_dict()`` are written."""
 
@@ -53,6 +70,13 @@ class StatusSource(Protocol):
 
     def status(self) -> StatusDocument:
         """The present status; cheap, and without waiting."""
+        ...
+
+    def set_paused(self, *, paused: bool) -> None:
+        """Let the peer give itself to no job from now on, or again.
+
+        What it is already, it stays. Raises MisuseError where the node is none that holds stages.
+        """
         ...
 
     async def cancel(self, job: str) -> CancelReport:

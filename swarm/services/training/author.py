@@ -18,9 +18,8 @@ from swarm.data.tensors import Array, put_tensor
 from swarm.errors import FailureError
 from swarm.ids import Digest, PeerId
 from swarm.schedule.units import format_bytes
-from swarm.services.context import Service
+from swarm.services.context import Service, Services
 from swarm.services.job import Job
-from swarm.services.node import Services
 from swarm.services.training.arrays import to_array
 from swarm.services.training.listing import require_listable
 from swarm.train.job import CapturedJob, TrainingJob, capture_job, prepare_samples

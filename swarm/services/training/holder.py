@@ -20,6 +20,7 @@ from swarm.services.job_blocks import JobBlocks
 from swarm.services.jobs import Jobs
 from swarm.services.node_status import HeldStage
 from swarm.services.training.loading import load_stage
+from swarm.services.training.pausing import PAUSED, Pausing
 from swarm.services.training.pipeline import Data, StagePipeline
 from swarm.services.training.snapshots import Snapshots
 from swarm.train.device import DeviceThread
@@ -104,8 +105,7 @@ class Holder(Service):
         self._jobs = jobs
         self._blocks = blocks
         self._device = device
-        self.idle_since = 0.0
-        """Wall time at which the last stage was let go; 0 where there was none."""
+        self.pausing = Pausing(context, jobs, self._offer)
         self._held: dict[Place, _Held] = {}
         self._memory = config.memory
         """Bytes that it offers; less than it was told to where the device turned out not to have them."""
@@ -219,9 +219,9 @@ class Holder(Service):
         self._context.send(job.coordinator, offer)
 
     def _free(self, *, beside: JobId | None = None) -> int:
-        """Bytes that are left, also of what the stages of the job ``beside`` have."""
+        """Bytes that are left, also of what the stages of the job ``beside`` have; none while paused."""
         taken = sum(held.memory for (job, _), held in self._held.items() if job != beside)
-        return max(self._memory - taken, 0)
+        return max(self._memory - taken, 0) if self.pausing.since is None else 0
 
     def _planned(self, job: Job, plan: Plan) -> None:
         self._drop(job.id)
@@ -242,6 +242,8 @@ class Holder(Service):
 
     def _unfit(self, job: Job, memory: Sequence[int]) -> str:
         """Why this peer does not take stages of so many bytes, whatever its offers were; empty if it does."""
+        if self.pausing.since is not None:
+            return PAUSED
         if not self.config.takes(job):
             return "this peer gives itself to other jobs"
         if len(memory) > MAX_STAGES_HERE:
@@ -380,7 +382,7 @@ class Holder(Service):
         held = self._held.pop(place)
         if held.task is not None and held.task is not asyncio.current_task():
             held.task.cancel()
-        self.idle_since = self._context.clock.wall()
+        self.pausing.let_go()
 
 
 async def _started(pipeline: StagePipeline, seconds: float) -> None:

@@ -1,5 +1,7 @@
 """A node with torch: one that holds stages, or publishes jobs, or writes trained weights."""
 
+import asyncio
+import contextlib
 from collections.abc import Container
 from dataclasses import dataclass
 from types import TracebackType
@@ -11,13 +13,15 @@ from swarm.clock import Clock
 from swarm.graph.operators import ALLOWED, operators_digest
 from swarm.identity.membership import Identity
 from swarm.ids import PeerId
-from swarm.services.context import Service
+from swarm.schedule.units import format_count
+from swarm.services.context import Service, Services
 from swarm.services.networks import Networks
-from swarm.services.node import Node, NodeConfig, Services
+from swarm.services.node import Node, NodeConfig
 from swarm.services.node_status import HeldStage
 from swarm.services.training.acquaintance import Acquaintance
 from swarm.services.training.author import Author
 from swarm.services.training.holder import Holder, HolderConfig
+from swarm.services.training.pausing import PAUSED
 from swarm.train.abilities import lacking
 from swarm.train.device import DeviceThread, like_machines
 from swarm.train.speed import measure_flops
@@ -94,7 +98,42 @@ class TrainingNode(Node):
     @property
     def idle_since(self) -> float:
         """Wall time since when it has held no stage."""
-        return max(self.since, self._holder.idle_since if self._holder is not None else 0.0)
+        return max(self.since, self._holder.pausing.idle_since if self._holder is not None else 0.0)
+
+    @property
+    def paused_since(self) -> float | None:
+        """Wall time since when its user has it give itself to no job; None while it works."""
+        return self._holder.pausing.since if self._holder is not None else None
+
+    def set_paused(self, *, paused: bool) -> None:
+        """Give itself to no job from now on, or again; a node that gives nothing anyhow refuses."""
+        if self._holder is None:
+            super().set_paused(paused=paused)
+        elif paused:
+            self._holder.pausing.begin(f"{PAUSED}, and gives itself to no job until it is resumed")
+        else:
+            self._holder.pausing.end()
+
+    async def hand_over(self, seconds: float) -> None:
+        """Its user has ended it: pause, and let others take over its stages within ``seconds``.
+
+        Not those of jobs that it coordinates: those stop without it. Returns at once where there are no
+        others, or nobody who could have them.
+        """
+
+        def handed_over() -> bool:
+            jobs = [self.jobs.get(stage.job) for stage in self.held()]
+            return not any(job is not None and job.coordinator != self.identity.peer for job in jobs)
+
+        others = any(link.hello.capabilities.memory for link in self.links.values())
+        if self._holder is None or handed_over() or not others:
+            return
+        stages = format_count(len(self.held()), "stage")
+        words = f"{stages} may be taken over within {seconds:.0f} s; Ctrl+C again does not wait"
+        self._holder.pausing.begin(f"its user has ended this peer: {words}")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._holder.pausing.until(handed_over)
 
     async def __aenter__(self) -> Self:
         try:

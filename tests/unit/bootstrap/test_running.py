@@ -39,6 +39,29 @@ async def body():
 program(body)
 """
 
+TELLING_APART = """
+from bootstrap.running import is_interrupt
+
+async def tell(waiting):
+    try:
+        await waiting
+    except asyncio.CancelledError as error:
+        print(is_interrupt(error), flush=True)
+
+async def fail():
+    raise ValueError
+
+async def body():
+    await tell(wait_for_ever())
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(fail())
+            await tell(asyncio.Event().wait())
+    except* ValueError:
+        pass
+program(body)
+"""
+
 HANGING_LOOP = """
 async def body():
     try:
@@ -89,6 +112,13 @@ def test_an_interrupt_drains(number: signal.Signals) -> None:
     assert output == "drained\ninterrupted\n"
     assert errors == ""
     assert process.returncode == 7
+
+
+def test_an_interrupt_is_told_from_what_goes_wrong_inside() -> None:
+    process = start(TELLING_APART)
+    process.send_signal(INTERRUPT)
+    output, _ = process.communicate(timeout=30)
+    assert output == "True\nFalse\nresult None\n"
 
 
 def test_a_second_interrupt_ends_at_once() -> None:

@@ -12,6 +12,7 @@ from rich.console import Console
 from peer import view
 from peer.render import render_waiting
 from peer.view import LOG_SECONDS, LineView, LiveView, follow, make_view
+from peer.wording import shown_clock
 from swarm.log import configure
 from swarm.services import auxiliary
 from swarm.services.status.document import DoorStatus, StatusDocument, ValidationPoint, WaitingStatus
@@ -136,6 +137,16 @@ class TestLive:
             "1 linked",
         ):
             assert part in text, part
+
+    def test_a_pause_is_in_its_headline(self) -> None:
+        console, file = self.console()
+        source = SampleSource()
+        with LiveView(console, "http://127.0.0.1:5/") as live:
+            live.update(source.status(), MOMENT)
+            assert "paused" not in file.getvalue()
+            source.set_paused(paused=True)
+            live.update(source.status(), MOMENT)
+        assert f"paused since {shown_clock(MOMENT)}" in file.getvalue()
 
     def test_the_cursor_comes_back_whatever_ends_it(self) -> None:
         console, file = self.console()

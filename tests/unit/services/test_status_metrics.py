@@ -4,7 +4,7 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from swarm.services.status.metrics import NodeMetrics
-from swarm.testing.status import SampleSource
+from swarm.testing.status import MOMENT, SampleSource
 
 
 def scrape(source: SampleSource) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -35,8 +35,18 @@ def test_values_are_those_of_the_document() -> None:
     assert values["swarm_members", ()] == 2
     assert values["swarm_members_linked", ()] == 1
     assert values["swarm_waiting", ()] == 1
+    assert values["swarm_stages", ()] == 1
+    assert values["swarm_paused", ()] == 0
+    assert ("swarm_paused_since_seconds", ()) not in values
     stage = (("holder", "aaaaaaaa"), ("job", "jjjjjjjj"), ("stage", "0"))
     assert values["swarm_stage_predicted_seconds", stage] == 0.25
+
+
+def test_a_pause_has_its_beginning() -> None:
+    source = SampleSource()
+    source.set_paused(paused=True)
+    values = scrape(source)
+    assert (values["swarm_paused", ()], values["swarm_paused_since_seconds", ()]) == (1, MOMENT)
 
 
 def test_two_nodes_in_one_process_do_not_mix() -> None:

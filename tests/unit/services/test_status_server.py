@@ -22,8 +22,10 @@ from swarm.services.status.access import Access
 from swarm.services.status.client import StatusClient
 from swarm.services.status.connections import MAX_CONNECTIONS
 from swarm.services.status.document import StatusDocument
+from swarm.services.status.openapi import PauseRequest
 from swarm.services.status.pages import MAX_REQUEST_BYTES
 from swarm.services.status.server import StatusServer
+from swarm.services.status.source import PauseReport
 from swarm.testing.status import JOB, SampleSource
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop}
@@ -114,7 +116,13 @@ async def test_commands_need_the_control_token_and_do_their_work(tmp_path: Path)
         assert (await ask(url + "/control/cancel", "GET", headers=CONTROL))[0] == 405
         body = json.dumps({"job": "jj", "path": str(tmp_path / "w.safetensors")})
         assert (await ask(url + "/control/export", "POST", data=body, headers=CONTROL))[0] == 200
-    assert source.commands == [("cancel", "jj"), ("export", "jj")]
+        for command in ("pause", "resume"):
+            for headers in ({}, {"Authorization": "Bearer read"}):
+                assert (await ask(f"{url}/control/{command}", "POST", data="{}", headers=headers))[0] == 401
+            status, _, reply = await ask(f"{url}/control/{command}", "POST", data="{}", headers=CONTROL)
+            assert status == 200
+            assert (json.loads(reply)["paused"] is not None) is (command == "pause")
+    assert source.commands == [("cancel", "jj"), ("export", "jj"), ("pause", ""), ("resume", "")]
 
 
 @pytest.mark.parametrize(
@@ -218,6 +226,8 @@ async def test_openapi_describes_the_real_answers(tmp_path: Path) -> None:
                     fields["path"] = str(tmp_path / "w")
                 if "revoke" in path:
                     fields = {"lists": ["bGlzdA=="], "epoch_key": "a2V5"}
+                if path in {"/control/pause", "/control/resume"}:
+                    fields = {}
                 body = json.dumps(fields)
                 options = {"data": body, "headers": CONTROL} if method == "post" else {}
                 code, headers, answer = await ask(url + path, method.upper(), **options)
@@ -281,6 +291,11 @@ class TestClient:
             with pytest.raises(Exception, match="no job begins with x") as misuse:
                 await client.cancel("x")
             assert getattr(misuse.value, "exit_status", None) == 2
+
+    async def test_a_program_that_does_not_know_a_command_is_named_as_of_another_version(self) -> None:
+        async with serving(SampleSource()) as url, StatusClient(url, token="control") as client:
+            with pytest.raises(FailureError, match="of another version, and cannot: start it again"):
+                await client._command("dance", PauseRequest(), PauseReport, None)
 
     async def test_a_wrong_token_says_where_the_right_one_is(self) -> None:
         async with serving(SampleSource(), loopback=False) as url, StatusClient(url) as client:
