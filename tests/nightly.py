@@ -62,6 +62,7 @@ PARTS: dict[str, Callable[[], bool]] = {
     "root": root_tests,
     "operators": operators,
     "power cuts": lambda: suite("tests/integration/test_power_cuts.py", SWARM_CUTS="50"),
+    "hand-overs": lambda: suite("tests/integration/test_handover.py", SWARM_MOVES="20"),
     "churn": lambda: suite("tests/unit/dht/test_churn.py", "--log-cli-level=INFO", SWARM_SOAK="1"),
 }
 FUZZ: dict[str, Callable[[], bool]] = {f"fuzz {name}": partial(fuzz, name) for name in guided.MODULES}

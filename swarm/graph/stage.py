@@ -84,6 +84,11 @@ class SharedParameter:
     uses: tuple[SharedUse, ...]
     """In operator order."""
 
+    @property
+    def users(self) -> tuple[StageIndex, ...]:
+        """The stages beside the owner that need its value, in order."""
+        return tuple(sorted({use.stage for use in self.uses} - {self.owner}))
+
 
 def tensor_names(graph: Graph, stage: Stage) -> tuple[str, ...]:
     """The names of the parameters, buffers and constants that a holder of ``stage`` needs, in order."""

@@ -1,14 +1,16 @@
 """What has arrived for one stage: the fence of decision D9, and what is kept of each pass until it is used.
 
 Tensors of the next pass may arrive before this one is over, never of the one after: a step's record needs
-this stage's own report. Nothing is kept that no stage of the plan would send, so memory is bounded; and what
-is kept fits its phase and its edge, so that what is made of it later cannot fail.
+this stage's own report. Only who catches up with a stage that others go on with (decision 0028) may be sent
+more at once, all of a step, since nobody waits for its answers. Nothing is kept that no stage of the plan
+would send, so memory is bounded; and what is kept fits its phase and its edge, so that what is made of it
+later cannot fail.
 """
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from swarm.errors import RemoteProtocolError
 from swarm.graph.stage import Edge, SharedParameter
@@ -23,6 +25,7 @@ from swarm.protocol.pipeline_events import (
     StageRole,
     TensorArrived,
 )
+from swarm.protocol.succession import Succession
 from swarm.wire.codecs import may_choose
 from swarm.wire.messages.pipeline import (
     BoundaryTensor,
@@ -31,11 +34,15 @@ from swarm.wire.messages.pipeline import (
     SharedTensor,
     StageReport,
     StepRecord,
+    SwitchRecord,
     TunedRecord,
 )
 
 Arrival = TensorArrived | SharedArrived | ReportArrived | RecordArrived
 Direction = Literal["forward", "backward"]
+
+MOST_PASSES: Final = 4
+"""Passes of whoever catches up: the one it makes, the next, and the first two that it is in charge of."""
 
 
 @dataclass(slots=True)
@@ -84,8 +91,9 @@ class Pass:
 class Arrivals:
     """The passes of one stage and the messages that have come for them."""
 
-    def __init__(self, role: StageRole) -> None:
+    def __init__(self, role: StageRole, succession: Succession) -> None:
         self.role = role
+        self.succession = succession
         self.index = 0
         """The position of the current pass among those of the plan."""
         self.duplicates = 0
@@ -97,16 +105,33 @@ class Arrivals:
         return self._pass(self.index)
 
     def next_pass(self) -> bool:
-        """Leave the current pass; False where it was the last."""
-        self._passes.pop(self.index, None)
+        """Leave the current pass; False where it was the last. Who catches up evaluates nothing."""
+        passes = self.role.passes
         self.index += 1
-        return self.index < self.role.passes.count
+        while self.index < passes.count and not self._is_due(passes.at(self.index)):
+            self.index += 1
+        self._passes = {position: kept for position, kept in self._passes.items() if position >= self.index}
+        return self.index < passes.count
+
+    def _is_due(self, name: PassName) -> bool:
+        return name.phase == "train" or self.succession.is_live(name.step)
+
+    def _may_keep(self, position: int) -> bool:
+        """Whether messages of the pass at ``position`` are kept, which is not over.
+
+        Whoever catches up may be far behind the step from which on it is in charge, and is sent that one's
+        while it makes what it has asked for.
+        """
+        if self.succession.is_live(self.current.step):
+            return position <= self.index + 1
+        return position in self._passes or len(self._passes) < MOST_PASSES
 
     def check(self, message: BoundaryTensor | SharedTensor) -> None:
         """Raise RemoteProtocolError where ``message`` would not be kept; asked before its payload comes."""
         _demand(self._is_current(message.fence), "it belongs to another plan")
         position = self._position(message.fence)
-        _demand(self.index <= position <= self.index + 1, f"step {message.fence.step} is not due")
+        due = self.index <= position and self._may_keep(position)
+        _demand(due, f"step {message.fence.step} is not due")
         if isinstance(message, BoundaryTensor):
             kept = self._pass(position)
             self._edge(message, kept)
@@ -115,16 +140,16 @@ class Arrivals:
             self._shared(message)
 
     def take(self, event: Arrival) -> bool:
-        """Keep what arrived; False where its incarnations are not those of the plan.
+        """Keep what arrived; False where its incarnations are not those of the plan, or of the one to come.
 
-        Nobody starts on a plan before all its stages are loaded, so who has other incarnations has an old
+        Nobody starts on a plan before all its holders know it, so who has other incarnations has an old
         plan. Raises RemoteProtocolError for a message that no stage of this plan would send.
         """
         fence = event.message.fence
         if not self._is_current(fence):
             return False
         position = self._position(fence)
-        _demand(position <= self.index + 1, f"step {fence.step} is too far ahead")
+        _demand(position < self.index or self._may_keep(position), f"step {fence.step} is too far ahead")
         if position < self.index or position >= self.role.passes.count:
             self.duplicates += 1
             return True
@@ -163,7 +188,8 @@ class Arrivals:
                 f"a training message was refused: no tensor {message.tensor} travels {message.direction} "
                 f"from stage {source + 1}"
             )
-        window = self.role.depths[source] if forward else kept.micro_batches
+        narrow = forward and self.succession.is_live(kept.step)
+        window = self.role.depths[source] if narrow else kept.micro_batches
         within = message.micro_batch - kept.backwards < window and message.micro_batch < kept.micro_batches
         _demand(within, f"micro-batch {message.micro_batch} is too far ahead")
         if forward:
@@ -209,12 +235,17 @@ class Arrivals:
         _demand(record.outcome in {good, "failed"}, f"no {kept.phase} pass is {record.outcome}")
         sound = record.outcome == "failed" or math.isfinite(record.loss + record.norm)
         _demand(sound, "a step that went well has a loss and a norm")
+        if isinstance(record, SwitchRecord):
+            proposed = record.generation == self.succession.proposed
+            _demand(proposed and record.outcome == "applied", f"plan {record.generation} is not due")
         if isinstance(record, TunedRecord):
             self._check_codecs(record, kept)
 
     def _check_codecs(self, record: TunedRecord, kept: Pass) -> None:
         quality, count = self.role.quality, len(self.role.incarnations)
-        _demand(quality is not None, "the codecs of this job are those of its plan")
+        if quality is None:
+            _demand(isinstance(record, SwitchRecord), "the codecs of this job are those of its plan")
+            return
         _demand(kept.phase == "train", "an evaluation changes no codec")
         _demand(len(record.codecs) == len(record.later) == count, f"not one codec for each of {count} stages")
         good = all(may_choose(quality, codec) for codec in record.later)
@@ -224,8 +255,7 @@ class Arrivals:
         role = self.role
         known = fence.job == role.job and fence.target == role.stage and fence.source < len(role.incarnations)
         _demand(known, "it is for another job or stage")
-        sender, receiver = role.incarnations[fence.source], role.incarnations[role.stage]
-        return (fence.sender, fence.receiver) == (sender, receiver)
+        return self.succession.takes(fence)
 
     def _position(self, fence: Fence) -> int:
         position = self.role.passes.position(PassName(phase=fence.phase, step=Step(fence.step)))

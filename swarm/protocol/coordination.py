@@ -12,54 +12,22 @@ This is the one coordinator behind the interface that the council fills later: e
 with a rising generation, incarnations that rise when a stage changes hands, and notices.
 """
 
-from typing import Final, assert_never
-
-import msgspec
+from typing import assert_never
 
 from swarm.errors import LocalError, RemoteProtocolError
 from swarm.ids import Generation, PeerId, short
-from swarm.protocol.coordination_events import (
-    Action,
-    Begin,
-    Cancelled,
-    CoordinationStatistics,
-    Event,
-    Failed,
-    IssuePlan,
-    JobTerms,
-    KeepLine,
-    KeepWeights,
-    LineKept,
-    LineLost,
-    LinksReported,
-    MakePlan,
-    OfferArrived,
-    OrderSnapshot,
-    PeerLeft,
-    PlanImpossible,
-    PlanMade,
-    ProgressHeard,
-    Record,
-    ResultHeard,
-    SnapshotHeard,
-    StageLoaded,
-    StageLost,
-    StartPlan,
-    Tell,
-    Tick,
-    WeightsKept,
-)
-from swarm.protocol.incarnations import Incarnations
+from swarm.protocol import coordination_events as say
+from swarm.protocol.handover import HandOver
 from swarm.protocol.lines import Lines
 from swarm.protocol.offers import Offers
-from swarm.protocol.patience import Patience
+from swarm.protocol.plans import Plans
 from swarm.protocol.progress import MOST_DEPARTURES, MOST_FAULTS, Progress
-from swarm.protocol.stalls import Stall
+from swarm.protocol.results import Results
+from swarm.protocol.standing import ENDED, Standing
+from swarm.protocol.terms import JobTerms
 from swarm.wire.messages.jobs import JobProgress, JobState
 from swarm.wire.records.blobs import TensorBlob
 from swarm.wire.records.plan import Plan
-
-ENDED: Final[frozenset[JobState]] = frozenset({"done", "failed", "cancelled"})
 
 
 class CoordinationMachine:
@@ -68,329 +36,363 @@ class CoordinationMachine:
     def __init__(self, terms: JobTerms) -> None:
         self.terms = terms
         self.deadline: float | None = None
-        self.plan: Plan | None = None
         self.weights: tuple[TensorBlob, ...] = ()
-        self._state: JobState = "waiting"
-        self._sentence = ""
-        self._since = 0.0
-        self._patience = Patience(terms.patience)
+        self._at = Standing(terms)
         self._offers = Offers()
         self._planning = True
         """Also before the job begins here: nothing is planned then."""
-        self._stall = Stall(terms.bytes)
-        self._expected: tuple[tuple[TensorBlob, ...], ...] = ()
-        self._generation = Generation(0)
+        self._plans = Plans()
         self._ready: set[int] = set()
-        self._results: dict[int, tuple[TensorBlob, ...]] = {}
+        self._results = Results()
         self._progress = Progress(terms)
-        self._incarnations = Incarnations()
         self._lines = Lines()
+        self._hand_over = HandOver(self._offers, terms.bytes)
 
-    def handle(self, event: Event, *, now: float) -> list[Action]:
+    @property
+    def plan(self) -> Plan | None:
+        """The plan in force."""
+        return self._plans.plan
+
+    def handle(self, event: say.Event, *, now: float) -> list[say.Action]:
         """Take one event; returns what to do, in order.
 
         Raises RemoteProtocolError for a message whose sender may not send it.
         """
-        if self._state in ENDED:
+        if self._at.state in ENDED:
             return []
         actions = self._take(event, now)
         self._arm()
         return actions
 
-    def _take(self, event: Event, now: float) -> list[Action]:  # noqa: C901, PLR0911, PLR0912 - a table
+    def _take(self, event: say.Event, now: float) -> list[say.Action]:  # noqa: C901, PLR0911, PLR0912 - a table
         match event:
-            case Begin():
+            case say.Begin():
                 return self._begun(event, now)
-            case OfferArrived():
+            case say.OfferArrived():
                 return self._offered(event, now)
-            case LinksReported():
+            case say.LinksReported():
                 return self._reported(event, now)
-            case PeerLeft():
+            case say.PeerLeft():
                 return self._left(event, now)
-            case PlanMade():
+            case say.PlanMade():
                 return self._planned(event, now)
-            case PlanImpossible():
+            case say.PlanImpossible():
                 self._planning = False
                 return self._enter("waiting", event.sentence, now)
-            case StageLoaded():
+            case say.StageLoaded():
                 return self._loaded(event, now)
-            case StageLost():
+            case say.StageLost():
                 return self._lost(event, now)
-            case ProgressHeard():
+            case say.ProgressHeard():
                 return self._recorded(event, now)
-            case ResultHeard():
+            case say.ResultHeard():
                 return self._resulted(event, now)
-            case SnapshotHeard():
+            case say.CopyHeard() | say.SuccessorMade() | say.SuccessorImpossible() | say.TakenHeard():
+                return self._handed(event, now)
+            case say.SnapshotHeard():
                 return self._copied(event)
-            case LineKept():
+            case say.LineKept():
                 self._lines.kept(event.line, now)
-                return []
-            case LineLost():
+                return self._commit()
+            case say.LineLost():
                 self._lines.lost(now)
                 return []
-            case WeightsKept():
+            case say.WeightsKept():
                 return self._enter("done", "the trained weights are in the swarm", now)
-            case Cancelled():
-                return self._enter("cancelled", event.sentence, now)
-            case Failed():
-                return self._enter("failed", event.sentence, now)
-            case Tick():
+            case say.Cancelled() | say.Failed():
+                state: JobState = "failed" if isinstance(event, say.Failed) else "cancelled"
+                return self._enter(state, event.sentence, now)
+            case say.Tick():
                 return self._tick(now)
             case _:
                 assert_never(event)
 
     # Waiting and planning.
 
-    def _begun(self, event: Begin, now: float) -> list[Action]:
+    def _begun(self, event: say.Begin, now: float) -> list[say.Action]:
         self._planning = False
-        self._generation = event.generation
+        self._plans.restore(event.generation)
         self._lines.line = event.line
         self._progress.restore(event.records)
-        self._begin(now)
+        self._at.begin(now, has_steps=self._progress.steps > 0)
         whom = "waiting for peers that offer memory"
         if event.generation == 0:
             return self._enter("waiting", whom, now)
-        self._incarnations.renew()
         again = f"{whom}: its coordinator is back, and the job goes on from step {event.line.step}"
         return self._enter("waiting", again, now)
 
-    def _offered(self, event: OfferArrived, now: float) -> list[Action]:
-        if self._offers.take(event.resources) and self._state == "waiting":
-            self._offers.settle(now)
-        return []
+    def _offered(self, event: say.OfferArrived, now: float) -> list[say.Action]:
+        changed = self._offers.take(event.resources)
+        self._hand_over.wish(event.resources.peer, leaves=event.resources.memory <= 0)
+        return self._heard_of_offers(now, changed=changed)
 
-    def _reported(self, event: LinksReported, now: float) -> list[Action]:
+    def _reported(self, event: say.LinksReported, now: float) -> list[say.Action]:
         changed = self._offers.report(event.peer, event.links)
-        if changed and event.peer in self._offers and self._state == "waiting":
-            self._offers.settle(now)
-        return []
+        return self._heard_of_offers(now, changed=changed and event.peer in self._offers)
 
-    def _tick(self, now: float) -> list[Action]:
-        if self._stall.is_over(now):
+    def _heard_of_offers(self, now: float, *, changed: bool) -> list[say.Action]:
+        if changed and self._at.state == "waiting":
+            self._offers.settle(now)
+        return self._move(now)
+
+    def _tick(self, now: float) -> list[say.Action]:
+        if self._at.stall.is_over(now):
             return self._late(now)
-        if self._state != "waiting":
+        if self._hand_over.deadline is not None and now >= self._hand_over.deadline:
+            return [*self._hand_over.late(now), *self._move(now)]
+        if self._at.state != "waiting":
             return []
-        if self._patience.is_over(now):
-            return self._enter("failed", f"after {self._patience.seconds:.0f} s: {self._sentence}", now)
+        if self._at.patience.is_over(now):
+            return self._enter("failed", f"after {self._at.patience.seconds:.0f} s: {self._at.sentence}", now)
         if self._offers.due is None or now < self._offers.due or self._planning:
             return []
         offers, left_out = self._offers.begin_plan(now)
         if not offers:
             nobody = "waiting for peers that offer memory"
-            return self._enter("waiting", self._sentence if left_out else nobody, now)
+            return self._enter("waiting", self._at.sentence if left_out else nobody, now)
         self._planning = True
         offers, unlinked = self._offers.linked(offers)
-        generation = Generation(self._generation + 1)
-        return [MakePlan(offers=offers, left_out=unlinked, generation=generation, line=self._lines.line)]
+        generation = Generation(self._plans.generation + 1)
+        return [say.MakePlan(offers=offers, left_out=unlinked, generation=generation, line=self._lines.line)]
 
-    def _late(self, now: float) -> list[Action]:
+    def _late(self, now: float) -> list[say.Action]:
         """Somebody has been waited for longer than any link of ours would need."""
         plan = self.plan
         if plan is None:
             return []
-        if self._state == "training":
-            stalled = f"step {self._progress.steps} was not settled within {self._stall.seconds(now):.0f} s"
+        if self._at.state == "training":
+            stalled = (
+                f"step {self._progress.steps} was not settled within {self._at.stall.seconds(now):.0f} s"
+            )
             return self._enter("failed", f"{stalled}: a holder does not go on", now)
-        done = self._ready if self._state == "loading" else self._results
+        done = self._ready if self._at.state == "loading" else self._results
         missing = [index for index in range(len(plan.stages)) if index not in done]
         first = missing[0] if missing else 0
         who = f"stage {first + 1} of {len(plan.stages)} on peer {short(PeerId(plan.stages[first].holder))}"
-        seconds = f"{now - self._since:.0f} s"
-        if self._state != "loading":
+        seconds = f"{now - self._at.since:.0f} s"
+        if self._at.state != "loading":
             return self._enter("failed", f"{who} did not return its trained weights within {seconds}", now)
         for index in missing:
             self._offers.bench(PeerId(plan.stages[index].holder), now)
         return self._replan(f"{who} was not loaded within {seconds}", now)
 
-    def _planned(self, event: PlanMade, now: float) -> list[Action]:
+    def _planned(self, event: say.PlanMade, now: float) -> list[say.Action]:
         self._planning = False
         plan = event.plan
-        self._expected = event.results
+        self._results.expected = event.results
         if any(stage.holder not in self._offers for stage in plan.stages):
             self._offers.due = now
             return []
-        self._generation = Generation(self._generation + 1)
-        stages = self._incarnations.of(plan.stages, self._generation)
-        self.plan = msgspec.structs.replace(plan, generation=self._generation, stages=stages)
+        issued = self._plans.issue(plan)
         self._ready.clear()
         self._progress.begin(plan.step)
-        noun = "stages" if len(stages) > 1 else "stage"
-        told = self._enter("loading", f"{len(stages)} {noun} to be loaded", now)
-        return [IssuePlan(plan=self.plan), *told]
+        noun = "stages" if len(plan.stages) > 1 else "stage"
+        told = self._enter("loading", f"{len(plan.stages)} {noun} to be loaded", now)
+        return [say.IssuePlan(plan=issued), *told]
 
     # Loading and training.
 
-    def _loaded(self, event: StageLoaded, now: float) -> list[Action]:
-        plan = self._plan_of(event.generation, event.stage, event.peer)
-        if plan is None or self._state != "loading":
+    def _loaded(self, event: say.StageLoaded, now: float) -> list[say.Action]:
+        if self.plan is not None and self._hand_over.awaits_holders(event.generation):
+            return self._hand_over.loaded(event, self.plan)
+        plan = self._plans.of(event.generation, event.stage, event.peer)
+        if plan is None or self._at.state != "loading":
             return []
         self._ready.add(event.stage)
         missing = [index for index in range(len(plan.stages)) if index not in self._ready]
         if missing:
             names = ", ".join(str(index + 1) for index in missing)
             noun = "stages" if len(missing) > 1 else "stage"
-            self._sentence = f"{noun} {names} to be loaded"
+            self._at.sentence = f"{noun} {names} to be loaded"
             return []
-        self._lines.begin(self._expected, now)
-        return [StartPlan(plan=plan), *self._enter("training", "", now)]
+        self._lines.begin(self._results.expected, now)
+        return [say.StartPlan(plan=plan), *self._enter("training", "", now), *self._move(now)]
 
-    def _lost(self, event: StageLost, now: float) -> list[Action]:
-        plan = self._plan_of(event.generation, event.stage, event.peer)
+    def _lost(self, event: say.StageLost, now: float) -> list[say.Action]:
+        if self._hand_over.is_lost(event.generation, event.peer):
+            return self._stay(event.peer, now)
+        plan = self._plans.of(event.generation, event.stage, event.peer)
         if plan is None:
             return []
         where = f"stage {event.stage + 1} of {len(plan.stages)} on peer {short(event.peer)}"
-        if self._state == "loading":
+        if self._at.state == "loading":
             self._offers.bench(event.peer, now)
             return self._replan(f"{where} could not be loaded: {event.sentence}", now)
         ended = f"{where} ended at step {self._progress.steps}: {event.sentence}"
         return self._go_back(ended, now, most=MOST_FAULTS)
 
-    def _left(self, event: PeerLeft, now: float) -> list[Action]:
-        if self._offers.leave(event.peer) and self._state == "waiting":
+    def _left(self, event: say.PeerLeft, now: float) -> list[say.Action]:
+        if self._offers.leave(event.peer) and self._at.state == "waiting":
             self._offers.due = now
-        held = (
-            [index for index, stage in enumerate(self.plan.stages) if stage.holder == event.peer]
-            if self.plan
-            else []
-        )
-        if not held or self._state == "waiting":
+        self._hand_over.wish(event.peer, leaves=False)
+        held = self._plans.stages_of(event.peer)
+        if not held:
+            return self._stay(event.peer, now) if self._hand_over.newcomer == event.peer else []
+        if self._at.state == "waiting":
             return []
         names = ", ".join(str(index + 1) for index in held)
         who = f"peer {short(event.peer)} {event.reason}"
-        if self._state == "loading":
+        if self._at.state == "loading":
             return self._replan(f"{who}, before stage {names} was loaded", now)
-        if self._state == "finishing":
+        if self._at.state == "finishing":
             return self._go_back(f"{who}, before its trained weights were copied", now)
         total = len(self.plan.stages) if self.plan else 0
         when = f"at step {self._progress.steps} of {self.terms.steps}"
         return self._go_back(f"{who}, {when}, and with it stage {names} of {total} is lost", now)
 
-    def _go_back(self, sentence: str, now: float, *, most: int = MOST_DEPARTURES) -> list[Action]:
+    def _go_back(self, sentence: str, now: float, *, most: int = MOST_DEPARTURES) -> list[say.Action]:
         """A stage is lost: plan again, from the last line on; unless that has brought nothing so far."""
         if not self._progress.set_back(most):
             return self._enter("failed", sentence, now)
-        self._incarnations.renew()
         self._results.clear()
-        return self._replan(f"{sentence}; it goes on from step {self._lines.line.step}", now)
+        return self._replan(f"{sentence}; it goes on from step {self._lines.line.step}", now, anew=True)
 
-    def _replan(self, sentence: str, now: float) -> list[Action]:
-        self.plan = None
+    def _replan(self, sentence: str, now: float, *, anew: bool = False) -> list[say.Action]:
+        self._plans.drop(anew=anew)
         self._ready.clear()
         self._offers.settle(now)
         return self._enter("waiting", f"another plan: {sentence}", now)
 
-    def _recorded(self, event: ProgressHeard, now: float) -> list[Action]:
+    def _recorded(self, event: say.ProgressHeard, now: float) -> list[say.Action]:
         plan, progress = self.plan, event.progress
-        if plan is None or self._state != "training":
+        if plan is None or self._at.state != "training" or self._hand_over.is_early(event):
             return []
         recorder = plan.stages[-1]
         if recorder.holder != event.peer or progress.incarnation != recorder.incarnation:
             raise RemoteProtocolError("a step record did not come from the holder of the last stage")
-        news: list[Action] = [Record(progress=progress)] if self._progress.take(progress) else []
+        news: list[say.Action] = [say.Record(progress=progress)] if self._progress.take(progress) else []
         if progress.outcome == "failed":
             return [*news, *self._enter("failed", f"step {progress.step}: {progress.cause}", now)]
         news += self._order(progress, plan, now)
         if not self._progress.is_over:
-            self._stall.step(now)
+            self._at.stall.step(now)
+            if self._hand_over.is_over(self._progress.steps):
+                news += [*self._hand_over.drop(), *self._move(now)]
             return news
         finishing = self._enter("finishing", "trained weights to be copied", now)
         return [*news, *finishing, *self._collect()]
 
-    # Lines.
+    # Stages that change hands.
 
-    def _order(self, progress: JobProgress, plan: Plan, now: float) -> list[Action]:
+    def _move(self, now: float) -> list[say.Action]:
+        """Begin a hand-over, where somebody wants to leave; what is told of it changes."""
+        if self._at.state != "training" or self.plan is None or not self.terms.keeps_lines:
+            return []
+        actions = self._hand_over.begin(self.plan, self._results.expected, now)
+        return [*actions, *self._tell_of_it(now)]
+
+    def _tell_of_it(self, now: float) -> list[say.Action]:
+        changed = self._at.state == "training" and self._hand_over.sentence != self._at.sentence
+        return self._enter("training", self._hand_over.sentence, now) if changed else []
+
+    def _handed(
+        self, event: say.CopyHeard | say.SuccessorMade | say.SuccessorImpossible | say.TakenHeard, now: float
+    ) -> list[say.Action]:
+        plan, hand_over = self.plan, self._hand_over
+        if plan is None or self._at.state != "training":
+            return []
+        actions: list[say.Action] = []
+        match event:
+            case say.CopyHeard() if self._plans.of(event.generation, event.stage, event.peer) is plan:
+                actions = hand_over.copied(event, plan, now)
+            case say.SuccessorMade() if hand_over.awaits(event):
+                actions = hand_over.made(self._plans.numbered(event.plan), now)
+            case say.SuccessorImpossible() if hand_over.awaits(event):
+                hand_over.impossible(event.sentence)
+            case say.TakenHeard() if hand_over.may_begin(event, plan):
+                actions = self._taken(event, now)
+        return [*actions, *self._tell_of_it(now)]
+
+    def _taken(self, event: say.TakenHeard, now: float) -> list[say.Action]:
+        """The proposed plan is in force: no word of its recorder is too early any more."""
+        proposed, early = self._hand_over.taken(event.step)
+        self._plans.succeed(proposed, self._hand_over.stage)
+        self._lines.begin(self._results.expected, now)
+        records = [action for one in early for action in self._recorded(one, now)]
+        return [say.TellPlan(plan=proposed), *records]
+
+    def _stay(self, newcomer: PeerId, now: float) -> list[say.Action]:
+        """Whoever was to have a stage cannot: its holder goes on, if the record has not been made yet."""
+        if self._hand_over.state == "switching":
+            lost = f"peer {short(newcomer)} was lost while stage {self._hand_over.stage + 1} moved to it"
+            return self._go_back(lost, now)
+        self._offers.bench(newcomer, now)
+        return [*self._hand_over.drop(), *self._move(now), *self._tell_of_it(now)]
+
+    # Lines, and the end.
+
+    def _commit(self) -> list[say.Action]:
+        """What was sent before the line may go, unless somebody catches up from an older copy."""
+        if self.plan is None or self._hand_over.state != "idle":
+            return []
+        return [say.CommitLine(plan=self.plan, step=self._lines.line.step)]
+
+    def _order(self, progress: JobProgress, plan: Plan, now: float) -> list[say.Action]:
         """Have the stages copied at a boundary that is soon to come, if it is time for that."""
         if progress.outcome != "applied" or not self.terms.keeps_lines:
             return []
         step = self._lines.applied(progress.step, self.terms.steps, now)
-        return [] if step is None else [OrderSnapshot(plan=plan, step=step)]
+        return [] if step is None else [say.OrderSnapshot(plan=plan, step=step)]
 
-    def _copied(self, event: SnapshotHeard) -> list[Action]:
-        plan = self._plan_of(event.generation, event.stage, event.peer)
-        if plan is None or self._state != "training":
+    def _copied(self, event: say.SnapshotHeard) -> list[say.Action]:
+        plan = self._plans.of(event.generation, event.stage, event.peer)
+        if plan is None or self._at.state != "training":
             return []
         line = self._lines.take(event.stage, event.step, event.tensors)
-        return [] if line is None else [KeepLine(line=line)]
+        return [] if line is None else [say.KeepLine(line=line)]
 
-    # The end.
-
-    def _resulted(self, event: ResultHeard, now: float) -> list[Action]:
-        plan = self._plan_of(event.generation, event.stage, event.peer)
-        if plan is None or self._state not in {"training", "finishing"}:
+    def _resulted(self, event: say.ResultHeard, now: float) -> list[say.Action]:
+        plan = self._plans.of(event.generation, event.stage, event.peer)
+        if plan is None or self._at.state not in {"training", "finishing"}:
             return []
-        if event.stage in self._results:
-            return []
-        if sorted(map(_facts, event.tensors)) != sorted(map(_facts, self._expected[event.stage])):
-            raise RemoteProtocolError(f"the result of stage {event.stage + 1} has not the stage's tensors")
-        self._results[event.stage] = event.tensors
-        return self._collect()
+        return self._collect() if self._results.take(event.stage, event.tensors) else []
 
-    def _collect(self) -> list[Action]:
+    def _collect(self) -> list[say.Action]:
         """Keep the results once the last step is done and all are there; a stage may be done sooner."""
-        total = len(self.plan.stages) if self.plan is not None else 0
-        if self._state != "finishing" or len(self._results) < total:
+        found = self._results.all()
+        if self._at.state != "finishing" or found is None:
             return []
-        self._stall.lift()
-        self.weights = tuple(tensor for index in sorted(self._results) for tensor in self._results[index])
-        return [KeepWeights(tensors=self.weights)]
+        self._at.stall.lift()
+        self.weights = found
+        return [say.KeepWeights(tensors=found)]
 
-    def _plan_of(self, generation: int, stage: int, peer: PeerId) -> Plan | None:
-        """The plan, where the message is for it. Raises where its sender does not hold the stage."""
-        plan = self.plan
-        if plan is None or generation != plan.generation:
-            return None
-        if stage >= len(plan.stages) or plan.stages[stage].holder != peer:
-            raise RemoteProtocolError(f"it does not hold stage {stage}")
-        return plan
-
-    def _enter(self, state: JobState, sentence: str, now: float) -> list[Action]:
-        if state != self._state:
-            if self._state == "waiting":
-                self._patience.waited += now - self._since
-            self._state = state
-            self._begin(now)
-        self._sentence = sentence
-        return [Tell(state=state, sentence=sentence)]
-
-    def _begin(self, now: float) -> None:
-        self._since = now
-        self._patience.begin(now, has_steps=self._progress.steps > 0)
-        self._stall.enter(self._state, now)
+    def _enter(self, state: JobState, sentence: str, now: float) -> list[say.Action]:
+        dropped = self._hand_over.drop() if state != "training" else []
+        self._at.enter(state, sentence, now, has_steps=self._progress.steps > 0)
+        return [*dropped, say.Tell(state=state, sentence=sentence)]
 
     def _arm(self) -> None:
         plan_at = None if self._planning else self._offers.due
-        waiting = (plan_at, self._patience.until) if self._state == "waiting" else ()
-        due = [moment for moment in (*waiting, self._stall.deadline) if moment is not None]
+        waiting = (plan_at, self._at.until) if self._at.state == "waiting" else ()
+        others = (self._at.stall.deadline, self._hand_over.deadline)
+        due = [moment for moment in (*waiting, *others) if moment is not None]
         self.deadline = min(due, default=None)
 
-    def statistics(self) -> CoordinationStatistics:
+    def statistics(self) -> say.CoordinationStatistics:
         """Where the job is."""
-        return CoordinationStatistics(
-            state=self._state,
-            sentence=self._sentence,
-            since=self._since,
-            until=(self._patience.until or 0.0) if self._state == "waiting" else 0.0,
+        return say.CoordinationStatistics(
+            state=self._at.state,
+            sentence=self._at.sentence,
+            since=self._at.since,
+            until=self._at.until or 0.0,
             step=self._progress.steps,
             loss=self._progress.loss,
             held_out=self._progress.held_out,
-            generation=self._generation,
+            generation=self._plans.generation,
         )
 
     def check(self) -> None:
         """Raise LocalError unless the job's invariants hold."""
         broken = [
-            self._state in {"loading", "training", "finishing", "done"} and self.plan is None,
-            self._state == "waiting" and self.plan is not None,
-            self._state in ENDED and self.deadline is not None,
-            self.plan is not None and self.plan.generation != self._generation,
+            self._at.state in {"loading", "training", "finishing", "done"} and self.plan is None,
+            self._at.state == "waiting" and self.plan is not None,
+            self._at.state in ENDED and self.deadline is not None,
+            self.plan is not None and self.plan.generation > self._plans.generation,
+            self._hand_over.state != "idle" and self._at.state != "training",
         ]
         if any(broken):
             raise LocalError(f"the coordination of a job is inconsistent: {self}")
 
     def __str__(self) -> str:
-        return f"job {short(self.terms.job)}: {self._state} ({self._sentence}), generation {self._generation}"
-
-
-def _facts(tensor: TensorBlob) -> tuple[str, str, tuple[int, ...], int, int]:
-    """All of a tensor but its elements: what training does not change."""
-    return tensor.name, tensor.dtype, tensor.shape, tensor.blob.size, len(tensor.blob.blocks)
+        number = self._plans.generation
+        return f"job {short(self.terms.job)}: {self._at.state} ({self._at.sentence}), generation {number}"

@@ -1,11 +1,12 @@
-"""The words of the coordination machine (``swarm.protocol.coordination``): terms, events, actions."""
+"""The words of the coordination machine (``swarm.protocol.coordination``): events and actions."""
 
 from dataclasses import dataclass
 from typing import Final
 
-from swarm.ids import Generation, JobId, PeerId, Step
+from swarm.ids import Generation, PeerId, Step
 from swarm.protocol.lines import BEGINNING, Line
-from swarm.protocol.passes import Passes
+from swarm.protocol.terms import Resources
+from swarm.wire.codecs import Codecs
 from swarm.wire.messages.jobs import JobProgress, JobState
 from swarm.wire.records.blobs import TensorBlob
 from swarm.wire.records.plan import Plan
@@ -13,43 +14,6 @@ from swarm.wire.records.state import StateTensor
 
 NO_PLAN: Final = Generation(0)
 """Plans are numbered from 1 on."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobTerms:
-    """What the coordinator needs of a job's manifest."""
-
-    job: JobId
-    steps: int
-    evaluates: bool
-    """Whether an evaluation pass follows the last step."""
-    validate_every: int
-    """Steps between evaluation passes before that; 0 for none."""
-    patience: float
-    """Seconds it waits for enough peers, all waiting together, before it fails; 0 waits for ever."""
-    bytes: int
-    """Of all its blocks: how long loading may take depends on it."""
-    keeps_lines: bool = True
-    """Whether its state may be copied to its coordinator."""
-
-    def passes(self, first_step: int) -> Passes:
-        """Those of a plan that begins with ``first_step``."""
-        return Passes(
-            first_step=first_step,
-            steps=self.steps,
-            evaluates=self.evaluates,
-            validate_every=self.validate_every,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resources:
-    """What a peer offers: bytes of memory for stages, and operations a second; and what it cannot run."""
-
-    peer: PeerId
-    memory: int
-    flops: float
-    lacks: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +146,40 @@ class LineLost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CopyHeard(SnapshotHeard):
+    """A holder's copy of its stage for whoever is to have it."""
+
+    codecs: Codecs
+    """Those of all stages in the step that comes next, and in the one after it."""
+    later: Codecs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuccessorMade:
+    """The answer to ``MakeSuccessor``: the plan to propose; its number is filled in here."""
+
+    copy: CopyHeard
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuccessorImpossible:
+    """The other answer: none of the peers can have the stage, and why."""
+
+    copy: CopyHeard
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenHeard:
+    """The recorder's word that the proposed plan holds from ``step`` on."""
+
+    peer: PeerId
+    generation: Generation
+    step: Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsKept:
     """Every block of the result is in this peer's store."""
 
@@ -206,7 +204,11 @@ class Tick:
 
 
 Event = (
-    Begin
+    CopyHeard
+    | SuccessorMade
+    | SuccessorImpossible
+    | TakenHeard
+    | Begin
     | OfferArrived
     | LinksReported
     | PeerLeft
@@ -248,6 +250,64 @@ class OrderSnapshot:
 
     plan: Plan
     step: Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitLine:
+    """Tell the holders of ``plan`` that what was sent before ``step`` is not needed any more."""
+
+    plan: Plan
+    step: Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderCopy:
+    """Tell the holder of ``stage`` to copy it at its next boundary."""
+
+    plan: Plan
+    stage: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MakeSuccessor:
+    """Make a plan that gives ``stage`` of ``plan`` to the first of ``takers`` that can run it.
+
+    To be answered with ``SuccessorMade`` or ``SuccessorImpossible``.
+    """
+
+    plan: Plan
+    stage: int
+    takers: tuple[Resources, ...]
+    copy: CopyHeard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Propose:
+    """Sign the plan, and send it to its holders and to those of the plan in force."""
+
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withdraw:
+    """Tell whoever was sent the proposed plan that it does not come."""
+
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchPlan:
+    """Tell the recorder to let the proposed plan begin."""
+
+    plan: Plan
+    recorder: PeerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TellPlan:
+    """The proposed plan is in force: tell every member."""
+
+    plan: Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,4 +353,19 @@ class Tell:
     sentence: str
 
 
-Action = MakePlan | IssuePlan | StartPlan | Record | OrderSnapshot | KeepLine | KeepWeights | Tell
+Moving = OrderCopy | MakeSuccessor | Propose | Withdraw | SwitchPlan
+"""What a hand-over asks for."""
+
+Action = (
+    MakePlan
+    | IssuePlan
+    | StartPlan
+    | Record
+    | OrderSnapshot
+    | KeepLine
+    | CommitLine
+    | KeepWeights
+    | Tell
+    | TellPlan
+    | Moving
+)

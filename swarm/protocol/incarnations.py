@@ -19,6 +19,10 @@ class Incarnations:
         """The next plan runs steps again: what is on its way is of another run, also between old hands."""
         self._anew = True
 
+    def move(self, index: int, stage: StagePlan) -> None:
+        """A stage has changed hands while its job trains: ``stage`` has its next incarnation."""
+        self._history[index] = (stage, stage.incarnation)
+
     def of(self, stages: Sequence[StagePlan], generation: Generation) -> tuple[StagePlan, ...]:
         """``stages`` of the plan ``generation`` with their incarnations.
 

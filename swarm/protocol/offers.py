@@ -1,10 +1,12 @@
 """Who offers memory to a job, and when to plan with that: part of the coordination machine."""
 
+from collections import Counter
 from collections.abc import Collection
 from typing import Final
 
 from swarm.ids import PeerId, short
-from swarm.protocol.coordination_events import Resources
+from swarm.protocol.terms import Resources
+from swarm.wire.records.plan import Plan
 
 SETTLE_SECONDS: Final = 2.0
 """Seconds from the last change of offers to a plan, so that peers that start together share the job."""
@@ -80,6 +82,28 @@ class Offers:
         self._first, self.due = None, min(returns, default=None)
         usable = tuple(self._offers[peer] for peer in sorted(self._offers) if peer not in away)
         return usable, bool(returns)
+
+    def takers(
+        self, plan: Plan, stage: int, leaving: Collection[PeerId], now: float
+    ) -> tuple[Resources, ...]:
+        """Who could take ``stage`` of ``plan`` from its holder: the idle first, then the fastest.
+
+        They have the memory beside the stages of the plan that they hold, and links to all other holders.
+        """
+        holders = {PeerId(one.holder) for index, one in enumerate(plan.stages) if index != stage}
+        used = Counter[PeerId]()
+        for one in plan.stages:
+            used[PeerId(one.holder)] += one.memory
+        found = [
+            offer
+            for peer, offer in self._offers.items()
+            if peer not in leaving
+            and peer != plan.stages[stage].holder
+            and now >= self._benched.get(peer, (0.0, 0))[0]
+            and offer.memory - used[peer] >= plan.stages[stage].memory
+            and all(self._may_talk(peer, other) for other in holders)
+        ]
+        return tuple(sorted(found, key=lambda offer: (offer.peer in used, -offer.flops, offer.peer)))
 
     def linked(self, offers: Collection[Resources]) -> tuple[tuple[Resources, ...], tuple[str, ...]]:
         """Those of ``offers`` whose peers are all linked with each other, and a sentence on each of the rest.

@@ -8,68 +8,30 @@ one (``protocol/passes``). Within a pass::
     reported     the report is with the recorder; waiting for its record
     updating     the optimizer steps; owners return the new values of shared parameters
     adopting     users of shared parameters wait for those values and put them in place
-    finished     there is no further pass, or the step failed
+    finished     there is no further pass, the step failed, or the stage is somebody else's now
 
 An evaluation pass changes nothing: its record leads to the next pass at once.
 
 Every edge carries one message each way for each micro-batch: where no gradient is due, an acknowledgement. So
 a sender never has more in flight than its depth, and what arrives is bounded before memory is spent.
+
+A stage changes hands between two steps (decision 0028). Whoever is to have it makes the steps since its copy
+once more from what the others sent, asked for one step ahead; its own messages are made and not sent. The
+record of a step says when the new plan holds (``protocol/succession``).
 """
 
-from dataclasses import dataclass
-from typing import Literal, assert_never
+from typing import assert_never
 
 from swarm.errors import LocalError, RemoteProtocolError
 from swarm.graph.stage import Edge, SharedParameter
-from swarm.ids import OperatorIndex, StageIndex
+from swarm.ids import Generation, OperatorIndex, Step
+from swarm.protocol import pipeline_events as say
 from swarm.protocol.arrivals import Arrivals, Pass
 from swarm.protocol.order import Work
-from swarm.protocol.pipeline_events import (
-    Action,
-    AdoptShared,
-    Backward,
-    Computed,
-    Event,
-    Fail,
-    Finish,
-    Forward,
-    Measure,
-    Measured,
-    RecordArrived,
-    Refuse,
-    ReportArrived,
-    SendRecord,
-    SendReport,
-    SendShared,
-    SendTensor,
-    SharedAdopted,
-    SharedArrived,
-    StageRole,
-    Start,
-    TensorArrived,
-    Update,
-    Updated,
-)
+from swarm.protocol.pipeline_statistics import PipelineStatistics, State, waits_for
 from swarm.protocol.settlement import settle
-from swarm.wire.messages.pipeline import TunedRecord
-
-State = Literal["idle", "working", "measuring", "reported", "updating", "adopting", "finished"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineStatistics:
-    """Where a stage is."""
-
-    state: State
-    step: int
-    phase: str
-    forwards: int
-    backwards: int
-    waiting: str
-    """What it waits for; empty while it computes or has nothing to do."""
-    since: float
-    """The ``now`` at which it entered the state."""
-    duplicates: int
+from swarm.protocol.succession import Succession
+from swarm.wire.messages.pipeline import SwitchRecord, TunedRecord
 
 
 class PipelineMachine:
@@ -78,15 +40,18 @@ class PipelineMachine:
     deadline: float | None = None
     """The machine waits on links, not on clocks: a link that dies says so."""
 
-    def __init__(self, role: StageRole) -> None:
+    def __init__(self, role: say.StageRole) -> None:
         self.role = role
-        self.arrivals = Arrivals(role)
+        self.succession = Succession(role.incarnations, catches_up=role.catches_up)
+        self.arrivals = Arrivals(role, self.succession)
+        self._switch: Generation | None = None
+        """The plan that the next record is to begin."""
         self._state: State = "idle"
         self._busy = False
         self._forwards = 0
         self._since = 0.0
 
-    def handle(self, event: Event, *, now: float) -> list[Action]:
+    def handle(self, event: say.Event, *, now: float) -> list[say.Action]:
         """Take one event; returns what to do, in order.
 
         Raises RemoteProtocolError for a message that no stage of this plan, and no coordinator, would send,
@@ -98,31 +63,37 @@ class PipelineMachine:
             self._since = now
         return actions
 
-    def _take(self, event: Event) -> list[Action]:
+    def _take(self, event: say.Event) -> list[say.Action]:
         match event:
-            case Start():
-                if self._state != "idle":
-                    raise RemoteProtocolError("a stage was started twice")
-                self._state = "working"
-            case TensorArrived() | SharedArrived() | ReportArrived() | RecordArrived():
+            case say.Start():
+                return self._start()
+            case say.TensorArrived() | say.SharedArrived() | say.ReportArrived() | say.RecordArrived():
                 if not self.arrivals.take(event):
-                    return [Refuse(message=event.message)]
-            case Computed():
+                    return [say.Refuse(message=event.message)]
+            case say.Computed():
                 return self._computed(event)
-            case Measured():
+            case say.Measured():
                 return self._measured(event)
-            case Updated():
+            case say.Updated():
                 return self._updated()
-            case SharedAdopted():
+            case say.SharedAdopted():
                 self._answered("adopting")
                 return self._next_pass()
+            case say.Proposed() | say.SwitchOrdered():
+                self._change_hands(event)
             case _:
                 assert_never(event)
         return []
 
+    def _start(self) -> list[say.Action]:
+        if self._state != "idle":
+            raise RemoteProtocolError("a stage was started twice")
+        self._state = "working"
+        return self._wants(self.arrivals.current.step)
+
     # What the device has done.
 
-    def _computed(self, event: Computed) -> list[Action]:
+    def _computed(self, event: say.Computed) -> list[say.Action]:
         self._answered("working")
         current = self.arrivals.current
         work = current.work
@@ -139,18 +110,18 @@ class PipelineMachine:
             return _sends(current, work, current.route.outgoing)
         return self._retire(current, work)
 
-    def _retire(self, current: Pass, work: Work) -> list[Action]:
+    def _retire(self, current: Pass, work: Work) -> list[say.Action]:
         """The micro-batch is through this stage: gradients or acknowledgements go back."""
         current.backwards += 1
         return _sends(current, work, current.route.incoming)
 
-    def _measured(self, event: Measured) -> list[Action]:
+    def _measured(self, event: say.Measured) -> list[say.Action]:
         self._answered("measuring")
         current = self.arrivals.current
         current.note_fault(event.fault, forward=False)
         self._state = "reported"
         return [
-            SendReport(
+            say.SendReport(
                 phase=current.phase,
                 step=current.step,
                 squares=event.squares,
@@ -160,11 +131,11 @@ class PipelineMachine:
             )
         ]
 
-    def _updated(self) -> list[Action]:
+    def _updated(self) -> list[say.Action]:
         self._answered("updating")
         self._state = "adopting"
         return [
-            SendShared(
+            say.SendShared(
                 step=self.arrivals.current.step,
                 parameter=shared.parameter,
                 operator=OperatorIndex(0),
@@ -172,14 +143,14 @@ class PipelineMachine:
                 target=target,
             )
             for shared in self._shared(owned=True)
-            for target in users_of(shared)
+            for target in shared.users
         ]
 
     # What to do next.
 
-    def _advance(self) -> list[Action]:
+    def _advance(self) -> list[say.Action]:
         """Go on as far as what is known allows."""
-        actions: list[Action] = []
+        actions: list[say.Action] = []
         while not self._busy:
             more = self._next()
             if more is None:
@@ -187,7 +158,7 @@ class PipelineMachine:
             actions += more
         return actions
 
-    def _next(self) -> list[Action] | None:
+    def _next(self) -> list[say.Action] | None:
         """The next actions, or None where the stage has to wait."""
         match self._state:
             case "working":
@@ -201,7 +172,7 @@ class PipelineMachine:
             case "idle" | "updating" | "finished":
                 return None
 
-    def _next_work(self) -> list[Action] | None:
+    def _next_work(self) -> list[say.Action] | None:
         current = self.arrivals.current
         current.work = current.work or next(current.order, None)
         work = current.work
@@ -214,7 +185,7 @@ class PipelineMachine:
         if work.kind == "forward":
             self._busy = True
             return [
-                Forward(
+                say.Forward(
                     phase=current.phase, step=current.step, micro_batch=work.micro_batch, received=payloads
                 )
             ]
@@ -222,13 +193,13 @@ class PipelineMachine:
             current.work = None
             return self._retire(current, work)
         self._busy = True
-        return [Backward(step=current.step, micro_batch=work.micro_batch, gradients=payloads)]
+        return [say.Backward(step=current.step, micro_batch=work.micro_batch, gradients=payloads)]
 
-    def _send_shared_gradients(self, current: Pass) -> list[Action]:
+    def _send_shared_gradients(self, current: Pass) -> list[say.Action]:
         if current.phase == "evaluate":
             return []
         return [
-            SendShared(
+            say.SendShared(
                 step=current.step,
                 parameter=shared.parameter,
                 operator=use.operator,
@@ -240,12 +211,12 @@ class PipelineMachine:
             if use.stage == self.role.stage
         ]
 
-    def _next_measure(self) -> list[Action] | None:
+    def _next_measure(self) -> list[say.Action] | None:
         current = self.arrivals.current
         if self._missing_gradients(current):
             return None
         self._busy = True
-        return [Measure(phase=current.phase, shared=dict(current.gradients))]
+        return [say.Measure(phase=current.phase, shared=dict(current.gradients))]
 
     def _missing_gradients(self, current: Pass) -> list[SharedParameter]:
         if current.phase == "evaluate":
@@ -257,7 +228,7 @@ class PipelineMachine:
             if use.stage != self.role.stage and (shared.parameter, use.operator) not in current.gradients
         ]
 
-    def _next_record(self) -> list[Action] | None:
+    def _next_record(self) -> list[say.Action] | None:
         """The recorder settles the pass once all reports are in; every stage acts on the record."""
         current = self.arrivals.current
         if current.record is None:
@@ -267,22 +238,30 @@ class PipelineMachine:
             reports, current.reports = current.reports, {}
             checks = self.role.spot_checks and current.phase == "evaluate"
             settlement = settle(reports, clip_norm=clip_norm, metrics=metrics, spot_check=checks)
+            more = settlement.outcome == "applied" and current.step + 1 < self.role.passes.steps
             return [
-                SendRecord(phase=current.phase, step=current.step, settlement=settlement, reports=reports)
+                say.SendRecord(
+                    phase=current.phase,
+                    step=current.step,
+                    settlement=settlement,
+                    reports=reports,
+                    switch=self._switch if more else None,
+                )
             ]
         match current.record.outcome:
             case "failed":
                 self._state = "finished"
-                return [Fail(step=current.step, cause=current.record.cause)]
+                return [say.Fail(step=current.step, cause=current.record.cause)]
             case "evaluated":
                 return self._next_pass(held_out=current.record.loss)
             case "applied":
                 self._state = "updating"
                 self._busy = True
                 later = current.record.later if isinstance(current.record, TunedRecord) else ()
-                return [Update(step=current.step, clip=current.record.clip, later=later)]
+                later = later if self.role.quality is not None else ()
+                return [say.Update(step=current.step, clip=current.record.clip, later=later)]
 
-    def _next_adoption(self) -> list[Action] | None:
+    def _next_adoption(self) -> list[say.Action] | None:
         current = self.arrivals.current
         due = {shared.parameter for shared in self._shared(owned=False)}
         if not due:
@@ -290,15 +269,47 @@ class PipelineMachine:
         if due - set(current.values):
             return None
         self._busy = True
-        return [AdoptShared(values=dict(current.values))]
+        return [say.AdoptShared(values=dict(current.values))]
 
-    def _next_pass(self, held_out: float | None = None) -> list[Action]:
+    def _next_pass(self, held_out: float | None = None) -> list[say.Action]:
         self._forwards = 0
+        record, step = self.arrivals.current.record, self.arrivals.current.step
+        switched: list[say.Action] = []
+        if isinstance(record, SwitchRecord):
+            after = Step(step + 1)
+            self.succession.begin(after)
+            self._switch = None
+            if self.succession.leaves(self.role.stage):
+                self._state = "finished"
+                return [say.HandedOver(step=after)]
+            switched = [say.Switched(step=after)]
         if self.arrivals.next_pass():
             self._state = "working"
-            return []
+            return [*switched, *self._wants(Step(step + 2))]
         self._state = "finished"
-        return [Finish(held_out=held_out)]
+        return [*switched, say.Finish(held_out=held_out)] if self.succession.is_live(step + 1) else []
+
+    # Changing hands.
+
+    def _wants(self, step: Step) -> list[say.Action]:
+        """What whoever catches up asks for: a step ahead of the one it makes."""
+        current = self.arrivals.current
+        if self.succession.is_live(current.step):
+            return []
+        steps = [step, Step(step + 1)] if self.arrivals.index == 0 else [step]
+        return [say.WantReplay(step=one) for one in steps if one < self.role.passes.steps]
+
+    def _change_hands(self, event: say.Proposed | say.SwitchOrdered) -> None:
+        if isinstance(event, say.Proposed):
+            self._switch = None
+            self.succession.propose(event.generation, event.incarnations)
+            return
+        if self.role.stage != self.role.recorder or event.generation != self.succession.proposed:
+            raise RemoteProtocolError(
+                f"plan {event.generation} was not proposed to the stage that settles steps"
+            )
+        if self.succession.begins is None:
+            self._switch = event.generation
 
     # Small answers.
 
@@ -320,20 +331,7 @@ class PipelineMachine:
         """What the stage waits for, in words; empty while it computes or has nothing to do."""
         if self._busy or self._state in {"idle", "finished"}:
             return ""
-        current = self.arrivals.current
-        match self._state:
-            case "working" if current.work is not None:
-                direction, batch, value = current.missing(current.work)[0]
-                edges = current.route.incoming if direction == "forward" else current.route.outgoing
-                source = next(edge.stage for edge in edges if edge.value == value)
-                what = "activation" if direction == "forward" else "gradient"
-                return f"the {what} of micro-batch {batch} from stage {source + 1}"
-            case "measuring":
-                return "gradients of shared parameters"
-            case "reported":
-                return f"the record of step {current.step} from stage {self.role.recorder + 1}"
-            case _:
-                return "new values of shared parameters"
+        return waits_for(self.role, self._state, self.arrivals.current)
 
     def statistics(self) -> PipelineStatistics:
         """Where the stage is."""
@@ -357,6 +355,7 @@ class PipelineMachine:
         current = self.arrivals.current
         flying = self._forwards - current.backwards
         self._expect(0 <= flying <= self.role.depths[self.role.stage], f"{flying} micro-batches in flight")
+        self._expect(self._switch in {None, self.succession.proposed}, "a switch to a plan of the past")
         self._expect(self._forwards <= current.micro_batches, "more forwards than micro-batches")
         self._expect(set(current.tensors) <= current.seen, "a tensor kept that never came")
         if not self._busy and self._state == "working" and current.work is not None:
@@ -367,14 +366,9 @@ class PipelineMachine:
         return f"stage {self.role.stage}: {found.state} at {found.phase} step {found.step}"
 
 
-def users_of(shared: SharedParameter) -> tuple[StageIndex, ...]:
-    """The stages beside the owner that need a shared parameter's value, in order."""
-    return tuple(sorted({use.stage for use in shared.uses} - {shared.owner}))
-
-
-def _sends(current: Pass, work: Work, edges: tuple[Edge, ...]) -> list[Action]:
+def _sends(current: Pass, work: Work, edges: tuple[Edge, ...]) -> list[say.Action]:
     return [
-        SendTensor(
+        say.SendTensor(
             phase=current.phase,
             step=current.step,
             micro_batch=work.micro_batch,

@@ -6,7 +6,7 @@ from typing import Literal
 
 from swarm.errors import LocalError
 from swarm.graph.stage import Edge, SharedParameter
-from swarm.ids import Incarnation, JobId, OperatorIndex, StageIndex, Step, ValueId
+from swarm.ids import Generation, Incarnation, JobId, OperatorIndex, StageIndex, Step, ValueId
 from swarm.protocol.passes import Passes, PassName
 from swarm.protocol.settlement import Settlement
 from swarm.wire.codecs import Codecs, Quality
@@ -47,6 +47,8 @@ class StageRole:
 
     spot_checks: bool = False
     """Whether each evaluation pass ends with its first micro-batch once more, without codecs."""
+    catches_up: Generation | None = None
+    """The number of the plan, where this stage is taken over from somebody who goes on until it holds."""
 
     def __post_init__(self) -> None:
         """Refuse what could never run."""
@@ -139,6 +141,21 @@ class SharedAdopted:
     """The new values of shared parameters are in place."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposed:
+    """Another plan may follow, with these incarnations of all stages."""
+
+    generation: Generation
+    incarnations: tuple[Incarnation, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchOrdered:
+    """The next step that the recorder settles is the last one before the proposed plan."""
+
+    generation: Generation
+
+
 Event = (
     Start
     | TensorArrived
@@ -149,6 +166,8 @@ Event = (
     | Measured
     | Updated
     | SharedAdopted
+    | Proposed
+    | SwitchOrdered
 )
 
 
@@ -229,6 +248,8 @@ class SendRecord:
     settlement: Settlement
     reports: Mapping[int, StageReport]
     """What it was settled from, by stage."""
+    switch: Generation | None = None
+    """The plan that holds after the step, where it is another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,6 +284,27 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WantReplay:
+    """Ask the other holders for what they sent in a training step, and will send of it."""
+
+    step: Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switched:
+    """From ``step`` on this stage works under the proposed plan; whoever has caught up is in charge."""
+
+    step: Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandedOver:
+    """This stage is somebody else's from ``step`` on."""
+
+    step: Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fail:
     """The step could not be applied; nothing of it stays."""
 
@@ -283,4 +325,7 @@ Action = (
     | Refuse
     | Finish
     | Fail
+    | WantReplay
+    | Switched
+    | HandedOver
 )

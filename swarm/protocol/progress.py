@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from swarm.errors import RemoteProtocolError
-from swarm.protocol.coordination_events import JobTerms
+from swarm.protocol.terms import JobTerms
 from swarm.wire.messages.jobs import JobProgress
 
 MOST_DEPARTURES: Final = 5

@@ -7,21 +7,22 @@ import msgspec
 from swarm.errors import CapacityError, LocalError
 from swarm.graph.cut import trained_uses
 from swarm.graph.dag import Graph
-from swarm.ids import Generation, PeerId, short
+from swarm.ids import Generation, PeerId, Step, short
 from swarm.protocol.coordination import CoordinationMachine
 from swarm.protocol.coordination_events import (
+    CopyHeard,
     Event,
-    JobTerms,
     LinksReported,
     MakePlan,
     OfferArrived,
     PlanMade,
-    Resources,
     ResultHeard,
     SnapshotHeard,
     StageLoaded,
     StageLost,
+    TakenHeard,
 )
+from swarm.protocol.terms import JobTerms, Resources
 from swarm.services.job import Job
 from swarm.services.job_check import average_of, cut_as_planned
 from swarm.wire.messages.base import Message
@@ -35,6 +36,7 @@ from swarm.wire.messages.coordination import (
     StageResult,
     StageSnapshot,
 )
+from swarm.wire.messages.handover import PlanTaken, StageCopy
 from swarm.wire.messages.jobs import JobNotice, JobProgress
 from swarm.wire.records.blobs import TensorBlob
 from swarm.wire.records.manifest import blobs_of
@@ -68,6 +70,8 @@ class Coordinated:
         """What an earlier run has kept, if anything, is in place."""
         self.told_at = 0.0
         self.issued: PlanIssue | None = None
+        self.proposed: bytes = b""
+        """The plan that was proposed last, signed."""
 
 
 def event_of(sender: PeerId, message: Message) -> Event | None:
@@ -90,6 +94,25 @@ def event_of(sender: PeerId, message: Message) -> Event | None:
         case StageSnapshot(stage=stage, step=step, tensors=state):
             generation = Generation(message.generation)
             return SnapshotHeard(peer=sender, generation=generation, stage=stage, step=step, tensors=state)
+        case _:
+            return None
+
+
+def hand_over_event(sender: PeerId, message: Message) -> Event | None:
+    """As :func:`event_of`, of the messages of a hand-over."""
+    match message:
+        case StageCopy(stage=stage, step=step, tensors=state):
+            return CopyHeard(
+                peer=sender,
+                generation=Generation(message.generation),
+                stage=stage,
+                step=step,
+                tensors=state,
+                codecs=message.codecs,
+                later=message.later,
+            )
+        case PlanTaken(step=step):
+            return TakenHeard(peer=sender, generation=Generation(message.generation), step=Step(step))
         case _:
             return None
 

@@ -4,7 +4,7 @@ import asyncio
 import math
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from typing import Final, assert_never
+from typing import Final
 
 import msgspec
 
@@ -15,6 +15,7 @@ from swarm.protocol.coordination_events import (
     Action,
     Begin,
     Cancelled,
+    CommitLine,
     Event,
     Failed,
     IssuePlan,
@@ -30,17 +31,26 @@ from swarm.protocol.coordination_events import (
     Record,
     StartPlan,
     Tell,
+    TellPlan,
     Tick,
     WeightsKept,
 )
 from swarm.protocol.lines import Line
 from swarm.services.boundary import job_boundary, job_of
 from swarm.services.context import Context, Service
-from swarm.services.coordinated import Coordinated, complete_weights, event_of, made_plan, notice_of
+from swarm.services.coordinated import (
+    Coordinated,
+    complete_weights,
+    event_of,
+    hand_over_event,
+    made_plan,
+    notice_of,
+)
 from swarm.services.job import EndState, Job, end_state
 from swarm.services.job_blocks import JobBlocks
 from swarm.services.jobs import Jobs
 from swarm.services.lines import LineBook
+from swarm.services.proposals import Proposals, holders_of
 from swarm.wire.limits import MAX_SENTENCE_LENGTH
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.coordination import (
@@ -48,6 +58,7 @@ from swarm.wire.messages.coordination import (
     PlanStart,
     SnapshotDue,
 )
+from swarm.wire.messages.handover import LineCommitted
 from swarm.wire.messages.jobs import JobFollow, JobProgress
 from swarm.wire.records.blobs import TensorBlob
 from swarm.wire.records.manifest import blobs_of
@@ -81,6 +92,7 @@ class Coordinator(Service):
         self._lines = lines
         self._coordinates = coordinates
         self._running: dict[JobId, Coordinated] = {}
+        self._proposals = Proposals(context, blocks, lines, feed=self._feed, boundary=self._boundary)
         jobs.on_job.append(self._on_job)
         jobs.on_cancel.append(self._on_cancel)
         jobs.on_forget.append(self._on_forget)
@@ -97,7 +109,8 @@ class Coordinator(Service):
     def handle(self, sender: PeerId, message: Message, payload: memoryview) -> bool:
         """Take a message of the coordination flow; False for any other."""
         del payload
-        event, job = event_of(sender, message), job_of(message)
+        event = hand_over_event(sender, message) or event_of(sender, message)
+        job = job_of(message)
         if event is not None and job is not None:
             return self._deliver(job, event)
         match message:
@@ -205,12 +218,12 @@ class Coordinator(Service):
                 self._context.tasks.create_task(self._plan(running, action), name="plan")
             case IssuePlan(plan=plan):
                 self._context.tasks.create_task(self._issue(running, plan), name="issue a plan")
-            case StartPlan(plan=plan):
-                self._order(plan, PlanStart(job=plan.job, generation=plan.generation))
-            case OrderSnapshot(plan=plan, step=step):
-                self._order(plan, SnapshotDue(job=plan.job, generation=plan.generation, step=step))
+            case StartPlan() | OrderSnapshot() | CommitLine():
+                self._order(action)
             case KeepLine(line=line):
                 self._context.tasks.create_task(self._keep_line(running, line), name="keep a line")
+            case TellPlan(plan=plan):
+                self._tell_plan(running, plan, running.proposed)
             case Record(progress=progress):
                 self._record(running, progress)
             case KeepWeights(tensors=tensors):
@@ -218,11 +231,21 @@ class Coordinator(Service):
             case Tell():
                 self._tell(running)
             case _:
-                assert_never(action)
+                self._proposals.perform(running, action)
 
-    def _order(self, plan: Plan, order: PlanStart | SnapshotDue) -> None:
-        for holder in dict.fromkeys(stage.holder for stage in plan.stages):
-            self._context.send(PeerId(holder), order)
+    def _order(self, action: StartPlan | OrderSnapshot | CommitLine) -> None:
+        """Tell all holders of a plan."""
+        job, generation = action.plan.job, action.plan.generation
+        order: PlanStart | SnapshotDue | LineCommitted
+        match action:
+            case StartPlan():
+                order = PlanStart(job=job, generation=generation)
+            case OrderSnapshot(step=step):
+                order = SnapshotDue(job=job, generation=generation, step=step)
+            case CommitLine(step=step):
+                order = LineCommitted(job=job, generation=generation, step=step)
+        for holder in holders_of(action.plan):
+            self._context.send(holder, order)
 
     async def _plan(self, running: Coordinated, action: MakePlan) -> None:
         with self._boundary(running):
@@ -239,9 +262,12 @@ class Coordinator(Service):
         with self._boundary(running):
             await self._lines.keep_generation(running.job, plan.generation)
             envelope = seal(self._context.identity, PLAN, msgspec.msgpack.encode(plan))
-            self._context.story.tell("plan", "; ".join(plan.explanation[:1]))
-            running.issued = PlanIssue(plan=envelope)
-            self._broadcast(running.issued)
+            self._tell_plan(running, plan, envelope)
+
+    def _tell_plan(self, running: Coordinated, plan: Plan, envelope: bytes) -> None:
+        self._context.story.tell("plan", "; ".join(plan.explanation[:1]))
+        running.issued = PlanIssue(plan=envelope)
+        self._broadcast(running.issued)
 
     async def _keep_line(self, running: Coordinated, line: Line) -> None:
         """Copy a line's blocks here. Where that does not work, the one before stays."""

@@ -15,6 +15,7 @@ from swarm.errors import LocalError, RemoteProtocolError
 from swarm.graph.cut import changing_tensors, cut
 from swarm.graph.dag import TENSOR_KINDS, Graph
 from swarm.graph.stage import Stage
+from swarm.ids import StageIndex
 from swarm.schedule.units import format_bytes
 from swarm.wire.limits import MAX_BLOCK_BYTES, MAX_GRAPH_BYTES
 from swarm.wire.records.blobs import Blob, TensorBlob
@@ -128,6 +129,29 @@ def check_plan(plan: Plan, manifest: Manifest) -> None:
         _demand(at == stage.first < stage.last, f"stage {number} does not follow the one before", of="plan")
         _demand(stage.depth <= depth, f"stage {number} holds more micro-batches than it may", of="plan")
         at, depth = stage.last, stage.depth
+
+
+def moved_stage(plan: Plan, proposed: Plan) -> StageIndex:
+    """The one stage that ``proposed`` gives to another holder than ``plan``; all else is to be the same."""
+    moved = [
+        index
+        for index, (old, new) in enumerate(zip(plan.stages, proposed.stages, strict=False))
+        if old.holder != new.holder
+    ]
+    _demand(
+        len(moved) == 1 and len(plan.stages) == len(proposed.stages), "it does not move one stage", of="plan"
+    )
+    old, new = plan.stages[moved[0]], proposed.stages[moved[0]]
+    same = [*plan.stages]
+    same[moved[0]] = replace(old, holder=new.holder, incarnation=new.incarnation, seconds=new.seconds)
+    unlike = [
+        n
+        for n, (a, b) in enumerate(zip(same, proposed.stages, strict=True), 1)
+        if replace(a, codec=b.codec) != b
+    ]
+    _demand(not unlike, f"it changes stage {unlike[0] if unlike else 0} while its job trains", of="plan")
+    _demand(new.incarnation > old.incarnation, "a stage changes hands in the incarnation it has", of="plan")
+    return StageIndex(moved[0])
 
 
 def cut_as_planned(plan: Plan, graph: Graph) -> tuple[Stage, ...]:

@@ -12,9 +12,10 @@ from msgspec import Struct
 from swarm.data.blobs import get_blob, put_blob
 from swarm.errors import FailureError, RemoteError, RemoteProtocolError, UserError
 from swarm.ids import Digest, Generation, JobId, Step, short
-from swarm.protocol.coordination_events import Begin, JobTerms
+from swarm.protocol.coordination_events import Begin
 from swarm.protocol.lines import Line
 from swarm.protocol.progress import Progress
+from swarm.protocol.terms import JobTerms
 from swarm.services.context import Context
 from swarm.services.job import Job
 from swarm.services.job_blocks import JobBlocks

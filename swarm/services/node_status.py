@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from swarm.ids import JobId, PeerId, StageIndex, short
 from swarm.protocol.gossip_store import Known
 from swarm.protocol.joining import Answer, Attempt
-from swarm.protocol.pipeline import PipelineStatistics
+from swarm.protocol.pipeline_statistics import PipelineStatistics
 from swarm.schedule.units import format_count
 from swarm.services.job import Job
 from swarm.services.status.curve import MAX_POINTS
@@ -20,6 +20,7 @@ from swarm.services.status.document import (
     GroupStatus,
     JobStatus,
     LinkStatus,
+    LogStatus,
     MemberStatus,
     PeerStatus,
     PlanStatus,
@@ -60,6 +61,8 @@ class HeldStage:
     """What it has sent each way."""
     snapshot: Snapshot | None = None
     """The newest that was kept here."""
+    log: LogStatus | None = None
+    """What it has sent, as far as it is kept."""
 
 
 def describe_node(node: "Node") -> StatusDocument:
@@ -311,6 +314,7 @@ def _stages(job: Job, plan: Plan, held: tuple[HeldStage, ...]) -> tuple[StageSta
                 codec=str(codecs[index] if index < len(codecs) else planned.codec),
                 encodings=own.encodings if own is not None else (),
                 snapshot=_snapshot(job, planned.holder, own),
+                log=own.log if own is not None else None,
             )
         )
     return tuple(found)
@@ -321,7 +325,12 @@ def _snapshot(job: Job, holder: str, own: HeldStage | None) -> SnapshotStatus | 
         return None
     kept = own.snapshot
     peers = (holder, job.coordinator) if job.kept is not None and job.kept >= kept.step else (holder,)
-    return SnapshotStatus(step=kept.step, bytes=kept.bytes, peers=tuple(dict.fromkeys(peers)))
+    return SnapshotStatus(
+        step=kept.step,
+        bytes=kept.bytes,
+        peers=tuple(dict.fromkeys(peers)),
+        behind=max(job.step - kept.step, 0),
+    )
 
 
 def _waiting(node: "Node", held: tuple[HeldStage, ...]) -> WaitingStatus | None:

@@ -249,10 +249,11 @@ class StageExecutor:
         values = self.task.graph.values
         return {values[v].name: tensor for v, tensor in self._parameters.averages.items()}
 
-    def snapshot(self) -> dict[tuple[StatePart, str], torch.Tensor]:
+    def snapshot(self, *, used: bool = False) -> dict[tuple[StatePart, str], torch.Tensor]:
         """Copies on the CPU of all that the owned tensors are and have, by part and name, between two steps.
 
-        An executor of any stage that owns them goes on from there by :meth:`resume`, with the same bits.
+        An executor of any stage that owns them goes on from there by :meth:`resume`, with the same bits. One
+        of the same stage also needs the values of parameters that it only uses (``used``).
         """
         self._expect(self._step is None, "a snapshot within a step")
         values = self.task.graph.values
@@ -260,7 +261,7 @@ class StageExecutor:
             (part, values[value].name): tensor for (part, value), tensor in self._parameters.state().items()
         }
         plain: dict[tuple[StatePart, str], torch.Tensor] = {
-            ("value", name): tensor for name, tensor in self.tensors().items()
+            ("value", name): tensor for name, tensor in (self._held() if used else self.tensors()).items()
         }
         return {key: tensor.detach().to("cpu", copy=True) for key, tensor in (plain | state).items()}
 

@@ -92,10 +92,10 @@ async def test_who_sends_a_tensor_that_its_plan_does_not_say_is_named_and_the_jo
     prepared = prepare_job(make_job(policy=policy, micro_batch_size=8))
     liar, honest = 0 if direction == "forward" else 1, StagePipeline._send_encoded
 
-    def lies(pipeline: StagePipeline, holder: PeerId, message: BoundaryTensor, encoded: Encoded) -> None:
+    def lies(pipeline: StagePipeline, message: BoundaryTensor, encoded: Encoded) -> None:
         told = message.direction == direction and message.fence.step >= LIE_FROM_STEP
         mine = encoded.coding is not None and pipeline.stage == liar
-        honest(pipeline, holder, message, lie(encoded) if told and mine else encoded)
+        honest(pipeline, message, lie(encoded) if told and mine else encoded)
 
     async with Cluster(tmp_path, networks=memory_networks()) as cluster:
         await cluster.add_bootstrap()

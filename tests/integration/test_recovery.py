@@ -3,39 +3,26 @@
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import load_file
 
 from swarm.protocol import lines, offers
 from swarm.protocol.patience import AWAY_SECONDS
 from swarm.services.job import Job
 from swarm.services.line_files import LINES_FOLDER, NEWEST
 from swarm.services.node import BLOCKS_FOLDER
-from swarm.services.training.author import PreparedJob, prepare_job
 from swarm.services.training.node import TrainingNode
-from swarm.services.training.verify import lockstep_job
 from swarm.testing.cluster import Cluster, memory_networks
 from swarm.testing.sizing import memory_of
 from swarm.train.job import TrainingJob
-from swarm.train.lockstep import LockstepRun, run_lockstep
 from swarm.train.optimizer import SGD, AdamW, Cosine
 from swarm.wire.records.plan import Plan
+from tests.integration.trials import Trial, came_to, trial_of
 
 MakeJob = Callable[..., TrainingJob]
 STEPS = 60
 ADAMW = AdamW(lr=1e-2, schedule=Cosine(warmup=2), clip_norm=0.5)
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A job, and what it comes to where nobody disturbs it: as one stage, in one process."""
-
-    prepared: PreparedJob
-    undisturbed: LockstepRun
 
 
 TRIALS: dict[AdamW | SGD, Trial] = {}
@@ -46,9 +33,8 @@ def trained(make_job: MakeJob, optimizer: AdamW | SGD) -> Trial:
     """The job under ``optimizer``."""
     if optimizer in TRIALS:
         return TRIALS[optimizer]
-    prepared = prepare_job(make_job(steps=STEPS, optimizer=optimizer, ema=0.9, validate_every=7))
-    job = lockstep_job(prepared, cancelled=lambda: False)
-    return TRIALS.setdefault(optimizer, Trial(prepared, run_lockstep(job, torch.device("cpu"))))
+    job = make_job(steps=STEPS, optimizer=optimizer, ema=0.9, validate_every=7)
+    return TRIALS.setdefault(optimizer, trial_of(job))
 
 
 @pytest.fixture
@@ -93,19 +79,6 @@ async def planned_to(cluster: Cluster, job: Job, holder: TrainingNode, *, after:
     plan = given()
     assert plan is not None
     return plan
-
-
-async def came_to(cluster: Cluster, trial: Trial, job: Job, by: TrainingNode, folder: Path) -> None:
-    """The end of the job: losses, validations and weights are those of the undisturbed run, bit for bit."""
-    await cluster.until(lambda: job.ended)
-    assert (job.state, job.sentence) == ("done", "the trained weights are in the swarm")
-    assert tuple(job.losses) == trial.undisturbed.losses
-    assert tuple(job.validations) == trial.undisturbed.validations
-    path = folder / "weights.safetensors"
-    await by.export(job.id, path)
-    weights = load_file(path)
-    for key, name in trial.prepared.captured.state_dict.items():
-        assert weights[key].numpy().tobytes() == trial.undisturbed.tensors[name].numpy().tobytes()
 
 
 @pytest.mark.parametrize("optimizer", [ADAMW, SGD(lr=0.05, momentum=0.9)], ids=["adamw", "sgd"])

@@ -13,11 +13,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from swarm.errors import RemoteProtocolError
 from swarm.ids import Generation, JobId, PeerId, Step, short
 from swarm.protocol import coordination_events as say
-from swarm.protocol.coordination import ENDED, CoordinationMachine
+from swarm.protocol.coordination import CoordinationMachine
 from swarm.protocol.lines import COPY_SECONDS, LEAD_SECONDS, SNAPSHOT_SECONDS, Line
 from swarm.protocol.offers import MOST_SETTLE_SECONDS, SETTLE_SECONDS
 from swarm.protocol.progress import MOST_DEPARTURES
 from swarm.protocol.stalls import FIRST_STEP_SECONDS, LOADING_SECONDS, STALLED_STEPS
+from swarm.protocol.standing import ENDED
+from swarm.protocol.terms import JobTerms, Resources
+from swarm.wire.codecs import CodecSpec
 from swarm.wire.messages.jobs import JobProgress
 from swarm.wire.records.blobs import Blob, TensorBlob
 from swarm.wire.records.plan import Plan, StagePlan
@@ -27,8 +30,8 @@ JOB = JobId("a" * 52)
 PEERS = [PeerId(letter * 32) for letter in "bcdef"]
 
 
-def terms(**changes: Any) -> say.JobTerms:
-    return say.JobTerms(
+def terms(**changes: Any) -> JobTerms:
+    return JobTerms(
         **(
             {"job": JOB, "steps": 3, "evaluates": True, "validate_every": 0, "patience": 0.0, "bytes": 1000}
             | changes
@@ -75,8 +78,34 @@ def progress(step: int, outcome: str = "applied", incarnation: int = 1) -> JobPr
     )
 
 
+def copied(plan: Plan, stage: int, step: int = 1, **changes: Any) -> say.CopyHeard:
+    """The copy of a stage that owns the tensor ``wk``, from its holder."""
+    codecs = (CodecSpec(),) * len(plan.stages)
+    fields: dict[str, Any] = {
+        "peer": PeerId(plan.stages[stage].holder),
+        "generation": Generation(plan.generation),
+        "stage": stage,
+        "step": step,
+        "tensors": (StateTensor("value", tensor(f"w{stage}")),),
+        "codecs": codecs,
+        "later": codecs,
+    }
+    return say.CopyHeard(**(fields | changes))
+
+
+def succeeded(action: say.MakeSuccessor) -> say.SuccessorMade:
+    """The plan that gives the stage to the first who could take it."""
+    stages = list(action.plan.stages)
+    old = stages[action.stage]
+    stages[action.stage] = msgspec.structs.replace(
+        old, holder=action.takers[0].peer, incarnation=old.incarnation + 1
+    )
+    plan = msgspec.structs.replace(action.plan, step=action.copy.step, stages=tuple(stages))
+    return say.SuccessorMade(copy=action.copy, plan=plan)
+
+
 def offered(peer: PeerId, memory: int = 2000) -> say.OfferArrived:
-    return say.OfferArrived(resources=say.Resources(peer=peer, memory=memory, flops=1e9))
+    return say.OfferArrived(resources=Resources(peer=peer, memory=memory, flops=1e9))
 
 
 class Driver:
@@ -622,6 +651,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.planning = False
         self.generations: list[int] = []
         self.ended = ""
+        self.asked: say.Action | None = None
 
     def feed(self, event: say.Event) -> None:
         try:
@@ -632,8 +662,25 @@ class AnyOrder(RuleBasedStateMachine):
             if isinstance(action, say.MakePlan):
                 assert action.offers
                 self.planning = True
-            if isinstance(action, say.IssuePlan):
+            if isinstance(action, say.IssuePlan | say.Propose):
                 self.generations.append(action.plan.generation)
+            if isinstance(action, say.OrderCopy | say.MakeSuccessor | say.Propose | say.SwitchPlan):
+                self.asked = action
+
+    @precondition(lambda self: self.asked is not None)
+    @rule()
+    def hand_over_goes_on(self) -> None:
+        answer = self.asked
+        match answer:
+            case say.OrderCopy(plan=plan, stage=stage):
+                self.feed(copied(plan, stage))
+            case say.MakeSuccessor():
+                self.feed(succeeded(answer))
+            case say.Propose(plan=plan):
+                for index, planned in enumerate(plan.stages):
+                    self.loaded(PeerId(planned.holder), index, plan.generation)
+            case say.SwitchPlan(plan=plan, recorder=recorder):
+                self.feed(say.TakenHeard(peer=recorder, generation=Generation(plan.generation), step=Step(1)))
 
     @rule(peer=st.sampled_from(PEERS), memory=st.sampled_from([0, 1000, 2000]))
     def offer(self, peer: PeerId, memory: int) -> None:

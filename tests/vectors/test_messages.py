@@ -8,7 +8,7 @@ import pytest
 
 from swarm.wire.codecs import CodecSpec
 from swarm.wire.coding import Coding, Section
-from swarm.wire.messages import blocks, coordination, gossip, hello, jobs, pipeline
+from swarm.wire.messages import blocks, coordination, gossip, handover, hello, jobs, pipeline
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.registry import MESSAGES, decode_message, encode_message
 from swarm.wire.records.blobs import Blob, TensorBlob
@@ -161,6 +161,17 @@ SAMPLES: list[Message] = [
         codecs=(CodecSpec(), CodecSpec()),
         later=(CodecSpec("int6"), CodecSpec()),
     ),
+    pipeline.SwitchRecord(
+        fence=FENCE,
+        outcome="applied",
+        clip=1.0,
+        norm=2.0,
+        loss=3.0,
+        cause="",
+        codecs=(CodecSpec(), CodecSpec()),
+        later=(CodecSpec("int6"), CodecSpec()),
+        generation=4,
+    ),
     blocks.BlockRequest(request=9, digest=JOB),
     blocks.BlockReply(request=9),
     blocks.BlockMissing(request=10),
@@ -169,6 +180,22 @@ SAMPLES: list[Message] = [
     gossip.GossipRequest(records=bytes(range(20)), credentials=bytes(range(20, 40))),
     gossip.GossipAnswer(records=(b"record",), credentials=(b"credentials", b"others")),
     gossip.GossipDeparture(record=b"record"),
+    handover.PlanProposal(plan=b"plan"),
+    handover.StageWanted(job=JOB, generation=3, stage=2),
+    handover.ReplayWanted(job=JOB, generation=4, stage=2, step=121),
+    handover.ReplayMissing(job=JOB, generation=4, stage=2, sentence="the disk is full"),
+    handover.PlanTaken(job=JOB, generation=4, step=124),
+    handover.LineCommitted(job=JOB, generation=4, step=180),
+    handover.StageCopy(
+        job=JOB,
+        generation=3,
+        stage=1,
+        step=120,
+        tensors=(StateTensor("value", TENSOR),),
+        codecs=(CodecSpec(), CodecSpec("int6")),
+        later=(CodecSpec(), CodecSpec("int6")),
+    ),
+    handover.ProposalWithdrawn(job=JOB, generation=4),
 ]
 
 

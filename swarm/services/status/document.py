@@ -128,6 +128,19 @@ class SnapshotStatus(Struct, frozen=True, kw_only=True):
     bytes: int
     peers: tuple[str, ...]
     """Who has it, as far as this node knows: the holder, and the coordinator once it has told so here."""
+    behind: int = 0
+    """Steps that the job has made since: so many would be made again."""
+
+
+class LogStatus(Struct, frozen=True, kw_only=True):
+    """What a stage has sent to others, kept by its holder for whoever has to make their steps again."""
+
+    first: int
+    """The earliest step of which all is there."""
+    memory: int
+    """Bytes in memory."""
+    disk: int
+    """Bytes on disk."""
 
 
 class StageStatus(Struct, frozen=True, kw_only=True):
@@ -150,6 +163,8 @@ class StageStatus(Struct, frozen=True, kw_only=True):
     """Where this node holds it and has sent something."""
     snapshot: SnapshotStatus | None = None
     """Where this node holds it and has kept one."""
+    log: LogStatus | None = None
+    """Where this node holds it."""
 
 
 class PlanStatus(Struct, frozen=True, kw_only=True):

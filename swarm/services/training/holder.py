@@ -1,8 +1,7 @@
 """The stages this peer holds: offers memory to jobs, loads what plans give it, lets go when a job ends."""
 
 import asyncio
-from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -11,6 +10,7 @@ import msgspec
 from swarm.data.tensors import put_tensors
 from swarm.errors import FailureError, RemoteProtocolError
 from swarm.ids import JobId, PeerId, StageIndex, short
+from swarm.protocol.pipeline_events import HandedOver
 from swarm.protocol.stalls import LOADING_SECONDS, SLOWEST_RATE
 from swarm.schedule.units import format_bytes
 from swarm.services.boundary import job_boundary
@@ -19,10 +19,11 @@ from swarm.services.job import Job
 from swarm.services.job_blocks import JobBlocks
 from swarm.services.jobs import Jobs
 from swarm.services.node_status import HeldStage
+from swarm.services.training.gift import HolderConfig
+from swarm.services.training.held import Held, pipeline_of
 from swarm.services.training.loading import load_stage
 from swarm.services.training.pausing import PAUSED, Pausing
 from swarm.services.training.pipeline import Data, StagePipeline
-from swarm.services.training.snapshots import Snapshots
 from swarm.train.device import DeviceThread
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.coordination import (
@@ -57,39 +58,6 @@ LOWERED: Final = 0.75
 """What is left of a peer's offer each time that its device has no memory for a stage."""
 
 
-@dataclass(slots=True)
-class _Held:
-    """A stage that is given to this peer: being loaded, or at work."""
-
-    job: Job
-    plan: Plan
-    memory: int
-    task: asyncio.Task[None] | None = None
-    pipeline: StagePipeline | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HolderConfig:
-    """What this peer gives to jobs."""
-
-    memory: int
-    """Bytes for stages."""
-    accepts: str = "any"
-    """Which jobs it offers itself to: ``any``, ``mine``, or the beginning of one job's id."""
-    mine: Container[PeerId] = frozenset()
-    """Authors whose jobs are ``mine``; asked for each job, since an author may come later."""
-
-    def takes(self, job: Job) -> bool:
-        """Whether this peer gives itself to ``job``."""
-        match self.accepts:
-            case "any":
-                return True
-            case "mine":
-                return job.author in self.mine
-            case prefix:
-                return job.id.startswith(prefix)
-
-
 class Holder(Service):
     """Holds stages. Offers what memory is left to every job it accepts."""
 
@@ -106,7 +74,9 @@ class Holder(Service):
         self._blocks = blocks
         self._device = device
         self.pausing = Pausing(context, jobs, self._offer)
-        self._held: dict[Place, _Held] = {}
+        self._held: dict[Place, Held] = {}
+        self.on_loaded: Callable[[Held], object] = lambda _: None
+        """Hears of a stage that is loaded, before it begins."""
         self._memory = config.memory
         """Bytes that it offers; less than it was told to where the device turned out not to have them."""
         jobs.on_job.append(self._offer)
@@ -115,17 +85,11 @@ class Holder(Service):
 
     def stages(self) -> tuple[HeldStage, ...]:
         """The stages it holds."""
-        return tuple(
-            HeldStage(
-                job=job,
-                stage=stage,
-                memory=held.memory,
-                pipeline=held.pipeline.machine.statistics() if held.pipeline is not None else None,
-                encodings=held.pipeline.sent() if held.pipeline is not None else (),
-                snapshot=held.pipeline.snapshots.newest if held.pipeline is not None else None,
-            )
-            for (job, stage), held in sorted(self._held.items())
-        )
+        return tuple(held.status() for _, held in sorted(self._held.items()))
+
+    def of(self, job: JobId) -> list[Held]:
+        """Those of one job."""
+        return [held for (of, _), held in self._held.items() if of == job]
 
     # Links and messages.
 
@@ -142,16 +106,17 @@ class Holder(Service):
                 self._offer_others(job)
         for (_, stage), held in tuple(self._held.items()):
             theirs = [i + 1 for i, planned in enumerate(held.plan.stages) if planned.holder == peer]
-            if theirs and held.pipeline is not None and held.job.state == "training":
+            gives = held.until is not None
+            if theirs and held.pipeline is not None and held.job.state == "training" and not gives:
                 where = ", ".join(map(str, theirs))
                 lost = f"its link to peer {short(peer)} is lost (it {reason}), and with it stage {where}"
                 self._context.tasks.create_task(self._miss(held, stage, lost), name="miss a neighbour")
 
-    async def _miss(self, held: _Held, stage: StageIndex, lost: str) -> None:
+    async def _miss(self, held: Held, stage: StageIndex, lost: str) -> None:
         """A neighbour is gone from here; the coordinator, where it is gone from there too, ends the job."""
         await asyncio.sleep(NEIGHBOUR_SECONDS)
         if self._held.get((held.job.id, stage)) is held:
-            self._fail(held, stage, lost)
+            self.fail(held, lost)
 
     def offer(self, sender: PeerId, message: Message, size: int) -> str | None:
         """Whether a training payload is wanted: empty, or why not. Asked before it is received.
@@ -201,10 +166,7 @@ class Holder(Service):
         held = self._held.get((JobId(fence.job), StageIndex(fence.target)))
         if held is None or held.pipeline is None:
             return None
-        stages = held.plan.stages
-        if fence.source >= len(stages) or (
-            stages[fence.source].holder != sender and stages[fence.source].incarnation == fence.sender
-        ):
+        if not held.takes_from(sender, fence.source, fence.sender, fence.step):
             raise RemoteProtocolError(f"peer {short(sender)} does not hold stage {fence.source + 1}")
         return held.pipeline
 
@@ -224,20 +186,25 @@ class Holder(Service):
         return max(self._memory - taken, 0) if self.pausing.since is None else 0
 
     def _planned(self, job: Job, plan: Plan) -> None:
+        if any(held.follows(plan) for held in self.of(job.id)):
+            return
         self._drop(job.id)
         me = self._context.identity.peer
         mine = [StageIndex(i) for i, stage in enumerate(plan.stages) if stage.holder == me]
-        if not mine:
-            return
-        unfit = self._unfit(job, [plan.stages[index].memory for index in mine])
+        if mine:
+            self.give(job, plan, mine)
+
+    def give(self, job: Job, plan: Plan, stages: Sequence[StageIndex], donor: PeerId | None = None) -> None:
+        """Take these stages of ``plan``, or say why not; from ``donor``, where it goes on with them."""
+        unfit = self._unfit(job, [plan.stages[index].memory for index in stages])
         if unfit:
             generation, sentence = plan.generation, printable(unfit)
             self._context.story.tell("refused", f"a plan for job {short(job.id)}: {unfit}")
-            failed = StageFailed(job=job.id, generation=generation, stage=mine[0], sentence=sentence)
+            failed = StageFailed(job=job.id, generation=generation, stage=stages[0], sentence=sentence)
             self._context.send(job.coordinator, failed)
             return
-        for index in mine:
-            self._hold(job, plan, index)
+        for index in stages:
+            self._hold(Held(job=job, given=plan, stage=index, donor=donor))
         self._offer_others(job)
 
     def _unfit(self, job: Job, memory: Sequence[int]) -> str:
@@ -252,31 +219,57 @@ class Holder(Service):
             return f"{format_bytes(sum(memory))} are more than the {format_bytes(self._free())} left here"
         return ""
 
-    def _hold(self, job: Job, plan: Plan, index: StageIndex) -> None:
-        held = _Held(job=job, plan=plan, memory=plan.stages[index].memory)
+    def _hold(self, held: Held) -> None:
+        job, index = held.job, held.stage
         self._held[job.id, index] = held
-        words = f"loading stage {index + 1} of {len(plan.stages)} of job {short(job.id)}"
+        words = f"loading stage {index + 1} of {len(held.plan.stages)} of job {short(job.id)}"
         self._context.story.tell("plan", words)
         held.task = self._context.tasks.create_task(self._carry(held, index), name=f"stage {index}")
 
-    async def _carry(self, held: _Held, index: StageIndex) -> None:
-        """Load a stage, say so, do its work until the last step, and hand over what came of it."""
-        with job_boundary(held.job.id, partial(self._fail, held, index)):
-            loaded = await load_stage(held.job, held.plan, index, blocks=self._blocks, device=self._device)
+    async def _carry(self, held: Held, index: StageIndex) -> None:
+        """Load a stage, say so, and do its work until the last step, or until somebody else does it."""
+        with job_boundary(held.job.id, partial(self.fail, held)):
+            loaded = await load_stage(
+                held.job,
+                held.plan,
+                index,
+                blocks=self._blocks,
+                device=self._device,
+                catches_up=held.donor is not None,
+            )
             short_of_memory = partial(self._short_of_memory, held, index)
             tell = partial(asyncio.get_running_loop().call_soon_threadsafe, short_of_memory)
             loaded.executor.redoing.on_redo = tell
-            snapshots = Snapshots(held.job, held.plan, index, context=self._context, blocks=self._blocks)
-            held.pipeline = StagePipeline(
-                loaded, context=self._context, device=self._device, snapshots=snapshots
+            held.pipeline = pipeline_of(
+                held, loaded, context=self._context, blocks=self._blocks, device=self._device
             )
-            ready = StageReady(job=held.job.id, generation=held.plan.generation, stage=index)
-            self._context.send(held.job.coordinator, ready)
+            self.on_loaded(held)
+            if held.donor is None:
+                self.tell_ready(held, held.plan)
             await _started(held.pipeline, _start_seconds(held.job))
-            await held.pipeline.run()
-            await self._hand_over(held, held.pipeline)
+            ended = await held.pipeline.run()
+            if isinstance(ended, HandedOver):
+                held.until = ended.step
+                await held.gone.wait()
+                self._let_go(held)
+            else:
+                await self._return(held, held.pipeline)
 
-    def _short_of_memory(self, held: _Held, index: StageIndex, sentence: str) -> None:
+    def tell_ready(self, held: Held, plan: Plan) -> None:
+        """Tell the coordinator that the stage is ready for ``plan``."""
+        ready = StageReady(job=held.job.id, generation=plan.generation, stage=held.stage)
+        self._context.send(held.job.coordinator, ready)
+
+    def _let_go(self, held: Held) -> None:
+        """Somebody else has the stage."""
+        who = held.pipeline.proposed if held.pipeline is not None else None
+        other = f"peer {short(PeerId(who.stages[held.stage].holder))}" if who is not None else "another peer"
+        self._release((held.job.id, held.stage))
+        words = f"stage {held.stage + 1} of job {short(held.job.id)} is in the hands of {other}"
+        self._context.story.tell("plan", f"{words} from step {held.until} on")
+        self._offer_others(held.job)
+
+    def _short_of_memory(self, held: Held, index: StageIndex, sentence: str) -> None:
         """The device had no memory for a stage, whose work is done again: offer less from now on."""
         self._memory = int(self._memory * LOWERED)
         words = f"{sentence}; it is done again, and this peer offers {format_bytes(self._memory)} from now on"
@@ -297,7 +290,7 @@ class Holder(Service):
 
     # Ends.
 
-    async def _hand_over(self, held: _Held, pipeline: StagePipeline) -> None:
+    async def _return(self, held: Held, pipeline: StagePipeline) -> None:
         """The last step is done: keep the trained tensors as blocks, and tell the coordinator which."""
         trained = await self._device.run(pipeline.work.trained)
         store, run = self._blocks.exchange.store, asyncio.get_running_loop().run_in_executor
@@ -311,15 +304,15 @@ class Holder(Service):
 
     def end_job(self, job: JobId, sentence: str) -> None:
         """The work for a job went wrong here: give up its stages."""
-        for (of, stage), held in tuple(self._held.items()):
-            if of == job:
-                self._fail(held, stage, sentence)
+        for held in self.of(job):
+            self.fail(held, sentence)
 
-    def _fail(self, held: _Held, index: int, sentence: str) -> None:
+    def fail(self, held: Held, sentence: str) -> None:
         """Let go of a stage, tell its coordinator why, and offer the memory to the others."""
-        if self._held.get((held.job.id, StageIndex(index))) is not held:
+        index = held.stage
+        if self._held.get((held.job.id, index)) is not held:
             return
-        self._release((held.job.id, StageIndex(index)))
+        self._release((held.job.id, index))
         self._context.story.tell("trouble", f"stage {index + 1} of job {short(held.job.id)}: {sentence}")
         failed = StageFailed(
             job=held.job.id, generation=held.plan.generation, stage=index, sentence=printable(sentence)
@@ -334,16 +327,19 @@ class Holder(Service):
                 self._offer(other)
 
     def _changed(self, job: Job) -> None:
+        for held in self.of(job.id):
+            if held.until is not None and job.step > held.until:
+                held.gone.set()
         if job.state == "waiting" and self._has_started(job):  # it goes back: another plan comes
             self._drop(job.id)
             self._offer_others(job)
         if not job.ended:
             return
-        held = self._drop(job.id)
-        if held:
+        dropped = self._drop(job.id)
+        if dropped:
             self._offer_others(job)
         self._blocks.release(job)
-        if held and job.state == "done" and self._is_second_keeper(job):
+        if dropped and job.state == "done" and self._is_second_keeper(job):
             self._context.tasks.create_task(self._keep_weights(job), name="keep weights")
 
     def _has_started(self, job: Job) -> bool:
@@ -380,6 +376,8 @@ class Holder(Service):
 
     def _release(self, place: Place) -> None:
         held = self._held.pop(place)
+        if held.pipeline is not None:
+            held.pipeline.log.close()
         if held.task is not None and held.task is not asyncio.current_task():
             held.task.cancel()
         self.pausing.let_go()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -13,9 +13,8 @@ from swarm.graph.cut import shared_parameters
 from swarm.graph.dag import Graph
 from swarm.graph.evaluation import evaluation_stages
 from swarm.graph.stage import Stage, tensor_names
-from swarm.ids import Digest, Incarnation, StageIndex
+from swarm.ids import Digest, Generation, Incarnation, StageIndex
 from swarm.protocol.passes import Passes
-from swarm.protocol.pipeline import users_of
 from swarm.protocol.pipeline_events import Route, StageRole
 from swarm.services.job import Job
 from swarm.services.job_blocks import JobBlocks
@@ -64,9 +63,11 @@ class _Parts:
 
 
 async def load_stage(
-    job: Job, plan: Plan, index: StageIndex, *, blocks: JobBlocks, device: DeviceThread
+    job: Job, plan: Plan, index: StageIndex, *, blocks: JobBlocks, device: DeviceThread, catches_up: bool
 ) -> LoadedStage:
     """Fetch what stage ``index`` of ``plan`` needs, and build it on the device.
+
+    ``catches_up`` where somebody else goes on with the stage for now.
 
     Raises FailureError where blocks cannot be had or memory does not suffice, RemoteProtocolError where plan,
     graphs and tensors do not fit each other.
@@ -74,6 +75,7 @@ async def load_stage(
     train, evaluate = await blocks.graphs(job)
     loop = asyncio.get_running_loop()
     parts = await loop.run_in_executor(None, _take_apart, job, plan, index, (train, evaluate))
+    role = replace(parts.role, catches_up=Generation(plan.generation)) if catches_up else parts.role
     state = await blocks.state(job, plan)
     wanted = _tensors(job, parts, state)
     kept = [one.tensor.blob for one in wanted if one in state]
@@ -90,7 +92,7 @@ async def load_stage(
     return LoadedStage(
         job=job,
         plan=plan,
-        role=parts.role,
+        role=role,
         graphs=graphs,
         stages=parts.stages,
         executor=executor,
@@ -113,7 +115,7 @@ def _take_apart(job: Job, plan: Plan, index: StageIndex, graphs: tuple[Graph, Gr
     shared = tuple(
         parameter
         for parameter in shared_parameters(train, stages)
-        if users_of(parameter) and index in {parameter.owner, *users_of(parameter)}
+        if parameter.users and index in {parameter.owner, *parameter.users}
     )
     role = StageRole(
         job=job.id,

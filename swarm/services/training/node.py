@@ -20,7 +20,9 @@ from swarm.services.node import Node, NodeConfig
 from swarm.services.node_status import HeldStage
 from swarm.services.training.acquaintance import Acquaintance
 from swarm.services.training.author import Author
-from swarm.services.training.holder import Holder, HolderConfig
+from swarm.services.training.gift import HolderConfig
+from swarm.services.training.handovers import HandOvers
+from swarm.services.training.holder import Holder
 from swarm.services.training.pausing import PAUSED
 from swarm.train.abilities import lacking
 from swarm.train.device import DeviceThread, like_machines
@@ -89,7 +91,8 @@ class TrainingNode(Node):
             blocks=services.blocks,
             device=self.device,
         )
-        return (self.author, acquaintance, self._holder)
+        hand_overs = HandOvers(self._holder, context=services.context, jobs=services.jobs)
+        return (self.author, acquaintance, hand_overs, self._holder)
 
     def held(self) -> tuple[HeldStage, ...]:
         """The stages that this peer holds."""

@@ -5,17 +5,17 @@ next one needs arrives.
 """
 
 import asyncio
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import assert_never
 
 import msgspec
 
 from swarm.compress.boundaries import Direction
-from swarm.compress.ladder import Encoded, TakenApart, read
-from swarm.ids import PeerId, StageIndex, ValueId
+from swarm.compress.ladder import Encoded, TakenApart
+from swarm.errors import FailureError
+from swarm.ids import Generation, Incarnation, PeerId, StageIndex, Step, ValueId
 from swarm.protocol.encodings import Encodings
 from swarm.protocol.passes import PassName
 from swarm.protocol.pipeline import PipelineMachine
@@ -27,8 +27,10 @@ from swarm.protocol.pipeline_events import (
     Fail,
     Finish,
     Forward,
+    HandedOver,
     Measure,
     Measured,
+    Proposed,
     RecordArrived,
     Refuse,
     ReportArrived,
@@ -39,21 +41,28 @@ from swarm.protocol.pipeline_events import (
     SharedAdopted,
     SharedArrived,
     Start,
+    Switched,
+    SwitchOrdered,
     TensorArrived,
     Update,
     Updated,
+    WantReplay,
 )
 from swarm.schedule.tuning import Tuning
-from swarm.services.context import Context
+from swarm.services.context import Buffer, Context
 from swarm.services.status.document import EncodingStatus
+from swarm.services.training.coded import coded_message, reading
 from swarm.services.training.loading import LoadedStage
 from swarm.services.training.outbox import Outbox
 from swarm.services.training.retuning import Retuning, neighbour_rates
+from swarm.services.training.sent_log import SentLog
 from swarm.services.training.snapshots import Snapshots
 from swarm.services.training.stage_work import Made, StageWork
+from swarm.services.training.step_records import progress_of, record_of
+from swarm.services.training.traffic import Traffic
 from swarm.train.device import DeviceThread
-from swarm.wire.codecs import Codecs
-from swarm.wire.messages.jobs import JobProgress, JobSpotCheck, JobTuning, JobValidation
+from swarm.wire.codecs import Codecs, CodecSpec
+from swarm.wire.messages.handover import PlanTaken
 from swarm.wire.messages.pipeline import (
     BoundaryTensor,
     CodedTensor,
@@ -65,24 +74,15 @@ from swarm.wire.messages.pipeline import (
     Square,
     StageReport,
     StepRecord,
-    TunedRecord,
 )
 from swarm.wire.numbers import measured
+from swarm.wire.records.plan import Plan
 from swarm.wire.text import printable
 
 Work = Forward | Backward | Measure | Update | AdoptShared | SendShared | Fail
-Deed = Work | SendTensor | SendReport | SendRecord | Finish
+Ended = Finish | HandedOver
+Deed = Work | SendTensor | SendReport | SendRecord | WantReplay | Switched | Ended
 Data = BoundaryTensor | SharedTensor | StageReport | StepRecord
-
-
-@dataclass(slots=True)
-class _Traffic:
-    """Bytes of boundary tensors, one way."""
-
-    dense: int = 0
-    """As they are."""
-    sent: int = 0
-    """As they were sent."""
 
 
 class StagePipeline:
@@ -95,8 +95,19 @@ class StagePipeline:
         context: Context,
         device: DeviceThread,
         snapshots: Snapshots,
+        log: SentLog,
     ) -> None:
         self.loaded = loaded
+        self.plan = loaded.plan
+        self.proposed: Plan | None = None
+        """The plan that may follow, or came last."""
+        self.log = log
+        self.on_want: Callable[[Step], object] = lambda _: None
+        """Hears which step's messages a stage that catches up lacks."""
+        self.on_switch: Callable[[], object] = lambda: None
+        """Hears when the stage works under another plan, or is in charge of its own."""
+        self._before: Plan | None = None
+        """The plan before the last proposed one, once that has begun."""
         self.snapshots = snapshots
         self.machine = PipelineMachine(loaded.role)
         self.encodings = Encodings([stage.codec for stage in loaded.plan.stages])
@@ -107,10 +118,10 @@ class StagePipeline:
         self._device = device
         self.started = asyncio.Event()
         """Every stage of the plan is loaded."""
-        self._todo: asyncio.Queue[Work | Finish | BaseException] = asyncio.Queue()
+        self._todo: asyncio.Queue[Work | Ended | BaseException] = asyncio.Queue()
         self._made: Mapping[ValueId, TakenApart] = {}
         self._outbox = Outbox(self._todo.put_nowait)
-        self._traffic: dict[Direction, _Traffic] = {}
+        self._traffic = Traffic()
 
     @property
     def stage(self) -> StageIndex:
@@ -121,40 +132,49 @@ class StagePipeline:
         """What was sent each way so far, and what codecs lost of it."""
         role, agreed = self.loaded.role, self.encodings.of(self.machine.statistics().step)
         before = role.train.incoming[0].stage if role.train.incoming else role.stage
-        codecs = {"forward": agreed[role.stage], "backward": agreed[before]}
-        found = []
-        for direction, traffic in sorted(self._traffic.items()):
-            looked_at = self.work.fidelity(direction)
-            error = looked_at.relative_error if looked_at is not None else math.nan
-            cosine = looked_at.cosine if looked_at is not None else math.nan
-            found.append(
-                EncodingStatus(
-                    direction=direction,
-                    codec=str(codecs[direction]),
-                    bytes=traffic.dense,
-                    sent=traffic.sent,
-                    relative_error=error if math.isfinite(error) else None,
-                    cosine=cosine if math.isfinite(cosine) else None,
-                )
-            )
-        return tuple(found)
+        codecs: dict[Direction, CodecSpec] = {"forward": agreed[role.stage], "backward": agreed[before]}
+        return self._traffic.described(codecs, self.work.fidelity)
 
-    async def run(self) -> None:
-        """Do the device's work until the last step is done. Raises whatever goes wrong in this stage."""
+    async def run(self) -> Ended:
+        """Do the device's work until the last step is done, or somebody else has the stage.
+
+        Raises whatever goes wrong in this stage.
+        """
         try:
             if self._retuning is not None:
                 await self._retuning.fit(self._device)
-            while not isinstance(work := await self._todo.get(), Finish):
+            while not isinstance(work := await self._todo.get(), Ended):
                 if isinstance(work, BaseException):
                     raise work
                 await self._do(work)
+            return work
         finally:
             self._outbox.close()
 
     def start(self) -> None:
-        """Every stage of the plan is loaded."""
+        """Every stage of the plan is loaded, or this one is to catch up."""
         self._feed(Start())
         self.started.set()
+
+    def propose(self, plan: Plan) -> None:
+        """``plan`` may follow, from a step that the recorder will name."""
+        self.proposed, self._before = plan, None
+        self.log.begin_copies()
+        incarnations = tuple(Incarnation(stage.incarnation) for stage in plan.stages)
+        self._feed(Proposed(generation=Generation(plan.generation), incarnations=incarnations))
+
+    def give_up(self, error: FailureError) -> None:
+        """The stage cannot go on, for a reason outside of it."""
+        self._todo.put_nowait(error)
+
+    def order_switch(self, generation: int) -> None:
+        """The coordinator wants the next step to be the last one before the proposed plan."""
+        self._feed(SwitchOrdered(generation=Generation(generation)))
+
+    def plan_at(self, step: int) -> Plan:
+        """The plan under which ``step`` is made."""
+        before, begun = self._before, self.machine.succession.has_begun(step)
+        return self.plan if before is None or begun else before
 
     def check(self, message: BoundaryTensor | SharedTensor, size: int) -> None:
         """Raise RemoteProtocolError unless ``message``, which is due, may come with ``size`` bytes."""
@@ -167,7 +187,7 @@ class StagePipeline:
         match message:
             case BoundaryTensor():
                 self.work.check(message, payload.nbytes)
-                self._feed(TensorArrived(message=message, payload=_reading(message, payload)), sender)
+                self._feed(TensorArrived(message=message, payload=reading(message, payload)), sender)
             case SharedTensor():
                 self.work.check(message, payload.nbytes)
                 plain = Encoded(header=message.header, payload=payload)
@@ -184,8 +204,8 @@ class StagePipeline:
     async def _do(self, work: Work) -> None:
         match work:
             case Forward():
-                if (work.phase, work.micro_batch) == ("train", 0) and self.snapshots.is_due(work.step):
-                    self.snapshots.keep(work.step, await self._device.run(self.work.snapshot))
+                if (work.phase, work.micro_batch) == ("train", 0):
+                    await self._copy(work.step)
                 name = PassName(phase=work.phase, step=work.step)
                 again = self.loaded.role.is_spot_check(name, work.micro_batch)
                 items = await self.loaded.samples.read(
@@ -211,6 +231,14 @@ class StagePipeline:
                 await self._device.run(self.work.abandon)
             case _:
                 assert_never(work)
+
+    async def _copy(self, step: int) -> None:
+        """Copy the stage's state at this boundary, if somebody wants it."""
+        if self.snapshots.is_due(step):
+            self.snapshots.keep(step, await self._device.run(partial(self.work.snapshot, used=False)), None)
+        if self.snapshots.is_wanted(step):
+            state = await self._device.run(partial(self.work.snapshot, used=True))
+            self.snapshots.keep(step, state, (self.encodings.of(step), self.encodings.of(step + 1)))
 
     async def _read(
         self, payloads: Mapping[ValueId, object], phase: Phase, direction: Direction
@@ -242,7 +270,16 @@ class StagePipeline:
                 if action.later:
                     self.encodings.agree(action.step, action.later)
                 self._todo.put_nowait(action)
-            case Forward() | Backward() | Measure() | AdoptShared() | SendShared() | Fail() | Finish():
+            case (
+                Forward()
+                | Backward()
+                | Measure()
+                | AdoptShared()
+                | SendShared()
+                | Fail()
+                | Finish()
+                | HandedOver()
+            ):
                 self._todo.put_nowait(action)
             case SendTensor():
                 self._send_tensor(action)
@@ -250,23 +287,42 @@ class StagePipeline:
                 self._send_report(action)
             case SendRecord():
                 self._send_record(action)
+            case WantReplay():
+                self.on_want(action.step)
+            case Switched():
+                self._switch()
             case _:
                 assert_never(action)
 
+    def _switch(self) -> None:
+        """The proposed plan is the plan."""
+        if self.proposed is not None:
+            self._before, self.plan = self.plan, self.proposed
+            self.work.plan = self.snapshots.plan = self.plan
+            if self._retuning is not None:
+                self._retuning.follow(self.plan)
+        self.on_switch()
+
     def _fence(self, target: StageIndex, step: int, phase: Phase) -> Fence:
-        role = self.loaded.role
+        role, incarnations = self.loaded.role, self.machine.succession.incarnations(step)
         return Fence(
             job=role.job,
             step=step,
             phase=phase,
             source=role.stage,
             target=target,
-            sender=role.incarnations[role.stage],
-            receiver=role.incarnations[target],
+            sender=incarnations[role.stage],
+            receiver=incarnations[target],
         )
 
-    def _holder(self, stage: int) -> PeerId:
-        return PeerId(self.loaded.plan.stages[stage].holder)
+    def _send(self, message: Data, payload: Buffer = b"") -> None:
+        """Send ``message`` to the stage that it is for, unless somebody else does; keep it for replays."""
+        fence = message.fence
+        if fence.phase == "train" and not isinstance(message, StageReport):
+            self.log.keep(message, payload)
+        if self.machine.succession.is_live(fence.step):
+            holder = PeerId(self.plan_at(fence.step).stages[fence.target].holder)
+            self._context.send(holder, message, payload)
 
     def _send_tensor(self, action: SendTensor) -> None:
         acknowledges = action.phase == "evaluate" and action.direction == "backward"
@@ -277,18 +333,15 @@ class StagePipeline:
             direction=action.direction,
             header=None,
         )
-        holder = self._holder(action.target)
         apart = None if acknowledges else self._made.get(action.value)
         if apart is None:
-            self._context.send(holder, message, b"")
+            self._send(message)
         else:
-            self._outbox.post(apart, partial(self._send_encoded, holder, message))
+            self._outbox.post(apart, partial(self._send_encoded, message))
 
-    def _send_encoded(self, holder: PeerId, message: BoundaryTensor, encoded: Encoded) -> None:
-        traffic = self._traffic.setdefault(message.direction, _Traffic())
-        traffic.dense += encoded.header.payload_bytes
-        traffic.sent += encoded.payload.nbytes
-        self._context.send(holder, _message(message, encoded), encoded.payload)
+    def _send_encoded(self, message: BoundaryTensor, encoded: Encoded) -> None:
+        self._traffic.count(message.direction, encoded)
+        self._send(coded_message(message, encoded), encoded.payload)
 
     def _send_shared(self, action: SendShared, encoded: Encoded) -> None:
         message = SharedTensor(
@@ -298,7 +351,7 @@ class StagePipeline:
             direction=action.direction,
             header=encoded.header,
         )
-        self._context.send(self._holder(action.target), message, encoded.payload)
+        self._send(message, encoded.payload)
 
     def _send_report(self, action: SendReport) -> None:
         recorder = self.loaded.role.recorder
@@ -311,47 +364,25 @@ class StagePipeline:
             compute_seconds=self.work.take_seconds(),
         )
         if self.loaded.role.quality is not None:
-            holders = [stage.holder for stage in self.loaded.plan.stages]
+            holders = [stage.holder for stage in self.plan_at(action.step).stages]
             rates = neighbour_rates(self._context, self.loaded.role, holders)
             report = RatedReport(**msgspec.structs.asdict(report) | {"rates": rates})
-        self._context.send(self._holder(recorder), report)
+        self._send(report)
 
     def _send_record(self, action: SendRecord) -> None:
-        role, found = self.loaded.role, action.settlement
-        progress = JobProgress(
-            job=role.job,
-            incarnation=role.incarnations[role.stage],
-            step=action.step,
-            outcome=found.outcome,
-            clip=found.clip,
-            norm=measured(found.norm),
-            loss=measured(found.loss),
-            cause=printable(found.cause),
-        )
-        fields = msgspec.structs.asdict(progress)
-        if found.metric is not None or found.spot_check is not None:
-            fields["metric"] = measured(math.inf if found.metric is None else found.metric)
-            progress = JobValidation(**fields)
-        if found.spot_check is not None:
-            losses = {"encoded": found.spot_check.encoded, "lossless": found.spot_check.lossless}
-            progress = JobSpotCheck(**fields | {name: measured(loss) for name, loss in losses.items()})
+        role = self.loaded.role
         tuning, later = self._retune(action)
-        if tuning is not None:
-            progress = JobTuning(**fields | {"later": later, "hiding": printable(tuning.hiding)})
-        self._context.send(self.loaded.job.coordinator, progress)
+        codecs = self.encodings.of(action.step)
+        fence = self._fence(role.stage, action.step, action.phase)
+        coordinator = self.loaded.job.coordinator
+        self._context.send(coordinator, progress_of(action, fence, tuning, later))
+        if action.switch is not None:
+            taken = PlanTaken(job=role.job, generation=action.switch, step=action.step + 1)
+            self._context.send(coordinator, taken)
+        latest = later or (self.encodings.latest if action.switch is not None else ())
         for target in range(len(role.incarnations)):
-            record = StepRecord(
-                fence=self._fence(StageIndex(target), action.step, action.phase),
-                outcome=found.outcome,
-                clip=found.clip,
-                norm=measured(found.norm),
-                loss=measured(found.loss),
-                cause=printable(found.cause),
-            )
-            if later:
-                codecs = {"codecs": self.encodings.of(action.step), "later": later}
-                record = TunedRecord(**msgspec.structs.asdict(record) | codecs)
-            self._context.send(self._holder(target), record)
+            fence = self._fence(StageIndex(target), action.step, action.phase)
+            self._send(record_of(action, fence, codecs, latest))
 
     def _retune(self, action: SendRecord) -> tuple[Tuning | None, Codecs]:
         """What is new of the codecs, and those of the step after next; empty where they are fixed."""
@@ -363,25 +394,5 @@ class StagePipeline:
 
     def _refuse(self, action: Refuse, sender: PeerId | None) -> None:
         if sender is not None:
-            fence, generation = action.message.fence, self.loaded.plan.generation
+            fence, generation = action.message.fence, self.plan.generation
             self._context.send(sender, FenceRefused(fence=fence, generation=generation))
-
-
-def _message(message: BoundaryTensor, encoded: Encoded) -> BoundaryTensor:
-    """``message`` with what describes its payload."""
-    if encoded.coding is None:
-        return msgspec.structs.replace(message, header=encoded.header)
-    fields = msgspec.structs.asdict(message) | {"header": encoded.header, "coding": encoded.coding}
-    return CodedTensor(**fields)
-
-
-def _reading(message: BoundaryTensor, payload: memoryview) -> object:
-    """The payload as the machine keeps it: what arrived, or the task that decodes its bytes."""
-    if message.header is None:
-        return None
-    if not isinstance(message, CodedTensor):
-        return Encoded(header=message.header, payload=payload)
-    encoded = Encoded(header=message.header, payload=payload, coding=message.coding)
-    reading = asyncio.get_running_loop().run_in_executor(None, read, encoded)
-    reading.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may never be waited for
-    return reading

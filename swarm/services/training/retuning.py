@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from swarm.compress.fitting import coding_seconds
 from swarm.ids import PeerId
 from swarm.protocol.pipeline_events import StageRole
-from swarm.schedule.quality import fitted, ladder
+from swarm.schedule.quality import Rung, fitted, ladder
 from swarm.schedule.tuning import Pair, Sample, Tuner, Tuning
 from swarm.services.context import Context
 from swarm.services.training.loading import LoadedStage
 from swarm.train.device import DeviceThread
 from swarm.wire.codecs import Codecs
 from swarm.wire.messages.pipeline import NeighbourRate, RatedReport, StageReport
+from swarm.wire.records.plan import Plan
 
 
 class Retuning:
@@ -24,7 +25,8 @@ class Retuning:
 
     def __init__(self, loaded: LoadedStage) -> None:
         self._loaded = loaded
-        self._holders = [PeerId(stage.holder) for stage in loaded.plan.stages]
+        self._holders: list[PeerId] = []
+        self._rungs: tuple[Rung, ...] = ()
         self._tuner: Tuner | None = None
 
     async def fit(self, device: DeviceThread) -> None:
@@ -34,12 +36,21 @@ class Retuning:
             return
         rungs = ladder()
         seconds = await device.run(coding_seconds, [rung.codec for rung in rungs[1:]], device.device)
+        self._rungs = tuple(fitted(rungs, seconds))
+        self.follow(self._loaded.plan)
+
+    def follow(self, plan: Plan) -> None:
+        """The stages are where ``plan`` says: what is known of the links of others is of no use."""
+        quality = self._loaded.role.quality
+        if quality is None:
+            return
+        self._holders = [PeerId(stage.holder) for stage in plan.stages]
         self._tuner = Tuner(
             self._loaded.graphs["train"],
             self._loaded.stages,
             self._holders,
             quality=quality,
-            rungs=fitted(rungs, seconds),
+            rungs=self._rungs,
         )
 
     def heard(self, codecs: Codecs, reports: Mapping[int, StageReport]) -> Tuning | None:

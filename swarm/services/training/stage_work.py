@@ -55,6 +55,8 @@ class StageWork:
 
     def __init__(self, loaded: LoadedStage, encodings: Encodings) -> None:
         self._loaded = loaded
+        self.plan = loaded.plan
+        """The plan whose holders are named."""
         self._encodings = encodings
         self._executor = loaded.executor
         self._boundaries = Boundaries(loaded.job.manifest.seed, loaded.executor.device)
@@ -106,7 +108,7 @@ class StageWork:
         try:
             yield
         except RemoteProtocolError as error:
-            role, stages = self._loaded.role, self._loaded.plan.stages
+            role, stages = self._loaded.role, self.plan.stages
             route = role.train if phase == "train" else role.evaluate
             edges = route.incoming if direction == "forward" else route.outgoing
             stage = next(edge.stage for edge in edges if edge.value == value)
@@ -208,9 +210,9 @@ class StageWork:
         found = {name: to_array(tensor) for name, tensor in (self._executor.tensors() | averages).items()}
         return {name: (array.copy(), dtype) for name, (array, dtype) in found.items()}
 
-    def snapshot(self) -> State:
-        """Copies of all that the owned parameters and buffers are and have."""
-        return {key: to_array(tensor) for key, tensor in self._executor.snapshot().items()}
+    def snapshot(self, *, used: bool) -> State:
+        """Copies of all that the owned parameters and buffers are and have; with ``used``, of others, too."""
+        return {key: to_array(tensor) for key, tensor in self._executor.snapshot(used=used).items()}
 
     def fidelity(self, direction: Direction) -> Fidelity | None:
         """How near the last tensor that was looked at arrives; None before. May be called from any thread."""

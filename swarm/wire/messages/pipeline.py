@@ -156,6 +156,17 @@ class TunedRecord(StepRecord, frozen=True, kw_only=True):
     later: Codecs
 
 
+class SwitchRecord(TunedRecord, frozen=True, kw_only=True):
+    """The record of an applied step after which a proposed plan holds (decision 0028).
+
+    Nobody begins the next step before it has this record, so all do so in the same plan. Under a policy other
+    than deadline the codecs are those of the plan before, and stay.
+    """
+
+    NUMBER: ClassVar[int] = 38
+    generation: Count
+
+
 class FenceRefused(Message, frozen=True, kw_only=True):
     """A data message was for another incarnation; the current plan's number says how far the sender lags."""
 

@@ -6,7 +6,7 @@ import msgspec
 
 from swarm.errors import LocalError, RemoteProtocolError
 from swarm.wire.limits import MAX_MESSAGE_BYTES
-from swarm.wire.messages import blocks, coordination, gossip, hello, jobs, pipeline
+from swarm.wire.messages import blocks, coordination, gossip, handover, hello, jobs, pipeline
 from swarm.wire.messages.base import Message
 
 MESSAGES: Final[dict[int, type[Message]]] = {
@@ -44,6 +44,7 @@ MESSAGES: Final[dict[int, type[Message]]] = {
         pipeline.CodedTensor,
         pipeline.RatedReport,
         pipeline.TunedRecord,
+        pipeline.SwitchRecord,
         blocks.BlockRequest,
         blocks.BlockReply,
         blocks.BlockMissing,
@@ -52,6 +53,14 @@ MESSAGES: Final[dict[int, type[Message]]] = {
         gossip.GossipRequest,
         gossip.GossipAnswer,
         gossip.GossipDeparture,
+        handover.PlanProposal,
+        handover.ProposalWithdrawn,
+        handover.StageWanted,
+        handover.StageCopy,
+        handover.ReplayWanted,
+        handover.ReplayMissing,
+        handover.PlanTaken,
+        handover.LineCommitted,
     )
 }
 

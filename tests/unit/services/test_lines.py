@@ -16,8 +16,9 @@ from swarm.data.blocks import BlockStore
 from swarm.errors import FailureError
 from swarm.ids import Digest, JobId, PeerId, Step
 from swarm.log import get_log
-from swarm.protocol.coordination_events import Begin, JobTerms
+from swarm.protocol.coordination_events import Begin
 from swarm.protocol.lines import Line
+from swarm.protocol.terms import JobTerms
 from swarm.services.blocks import BlockExchange
 from swarm.services.job import Job
 from swarm.services.job_blocks import JobBlocks
