@@ -1,9 +1,14 @@
-"""One thread for the operators of torch in each process of a test, as peers have.
+"""How every test runs: on a machine that others may share.
 
-Workers, and what they start, share the processor; threads that wait for each other where it is busy take many
-times as long.
+Operators of torch have one thread in each process of a test, as peers have: workers, and what they start,
+share the processor, and threads that wait for each other where it is busy take many times as long. No example
+of hypothesis has a deadline, for the same reason.
 """
 
 import os
 
+from hypothesis import settings
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
