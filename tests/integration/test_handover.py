@@ -20,7 +20,6 @@ from swarm.testing.sizing import memory_of
 from swarm.testing.zoo.jobs import zoo_job
 from swarm.train.job import TrainingJob
 from swarm.train.optimizer import AdamW, Cosine
-from swarm.wire.messages.coordination import Offer
 from tests.integration.trials import Trial, came_to, trial_of
 
 MakeJob = Callable[..., TrainingJob]
@@ -90,19 +89,14 @@ class Scene:
         assert plan is not None
         return next(node for node in self.nodes if node.identity.peer == plan.stages[stage].holder)
 
-    def offer(self, node: TrainingNode, memory: int) -> None:
-        """Let a peer offer so much memory; none is its wish to leave."""
-        offer = Offer(job=self.job.id, memory=memory, flops=1e9, holding=False)
-        node.send(self.job.coordinator, offer)
-
     async def move(self, stage: int) -> None:
-        """The holder of ``stage`` leaves it to somebody else, and is free for another one."""
+        """The user of whoever holds ``stage`` pauses that peer, and resumes it once the stage is gone."""
         leaver, before = self.holder(stage), self.generation
-        self.offer(leaver, 0)
+        leaver.set_paused(paused=True)
         await self.cluster.until(lambda: self.job.ended or self.generation > before)
         assert not self.job.ended, "the job was over sooner than the stage had moved"
         await self.cluster.until(lambda: self.job.ended or not leaver.held())
-        self.offer(leaver, self.memory)
+        leaver.set_paused(paused=False)
 
     @property
     def generation(self) -> int:
@@ -186,7 +180,7 @@ async def test_a_peer_that_is_lost_while_a_stage_moves_costs_no_bit(
         leaver, spares = scene.holder(stage), scene.nodes[STAGES:]
         others = [scene.holder(k) for k in range(STAGES) if k != stage]
         neighbour = next(node for node in others if node.identity.peer != scene.job.coordinator)
-        scene.offer(leaver, 0)
+        leaver.set_paused(paused=True)
         await cluster.until(lambda: any(node.held() for node in spares))
         newcomer = next(node for node in spares if node.held())
         lost = {"newcomer": newcomer, "holder": leaver, "neighbour": neighbour}[who]
