@@ -45,6 +45,7 @@ from swarm.protocol.blocks_events import (
 )
 from swarm.protocol.blocks_sources import WINDOW, Asked, SourceState, quickest
 from swarm.protocol.blocks_wants import Want, Wants
+from swarm.wire.limits import KIB
 
 POLL_SECONDS: Final = 0.5
 """How often a seeker's sources are looked for, and starving wants looked at again."""
@@ -52,6 +53,10 @@ POLL_SECONDS: Final = 0.5
 FIRST_RETRY_SECONDS: Final = 0.5
 LAST_RETRY_SECONDS: Final = 8.0
 """A source that lacked a block is asked again after the first of these, doubling up to the last."""
+
+GENTLE_BYTES: Final = 256 * KIB
+"""What gentle seekers ask for at a time, of all sources together: one block, or some small ones. Each source
+that sends takes a share of the downlink from whatever else is under way on it."""
 
 _LIED: Final = "sent other bytes"
 _NAMED: Final = 6
@@ -265,10 +270,15 @@ class BlockMachine:
 
     def _dispatch(self, now: float) -> list[Action]:
         asks: list[Action] = []
+        gently = self._gently_asked()
         for want in self._books.queued() if self._has_room() else ():
+            size = want.size if self._books.is_gentle(want) else 0
+            if size and gently and gently + size > GENTLE_BYTES:
+                continue
             ready = [state for state in self._hopes(want, now) if state.has_room]
             if ready:
                 asks.append(self._ask(want, ready, now))
+                gently += size
                 if not self._has_room():
                     break
         return asks
@@ -280,6 +290,12 @@ class BlockMachine:
         self._books.hold(want)
         chosen.ask(want.request, want.digest, want.size, now)
         return Ask(source=chosen.source.number, request=want.request, digest=want.digest)
+
+    def _gently_asked(self) -> int:
+        """Bytes that are asked for in no hurry."""
+        open_ones = [item for state in self._sources.values() for item in state.open.items()]
+        wants = [self._books.find(asked.digest, request) for request, asked in open_ones]
+        return sum(want.size for want in wants if want is not None and self._books.is_gentle(want))
 
     def _has_room(self) -> bool:
         return any(state.has_room for state in self._sources.values())

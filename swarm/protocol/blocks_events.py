@@ -29,12 +29,13 @@ class Seek:
     """Somebody needs blocks that are not here.
 
     ``blocks`` has the most bytes that each may have. ``patience`` is how many seconds every source may lack a
-    block before the seeker is told so.
+    block before the seeker is told so. One that is ``gentle`` leaves the links to others: it is in no hurry.
     """
 
     seeker: SeekerNumber
     blocks: Mapping[Digest, int]
     patience: float
+    gentle: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,7 @@ class Seeker:
     """One call that waits for blocks, those it still lacks, and whom it may ask."""
 
     patience: float
+    gentle: bool
     left: set[Digest]
     sources: tuple[SourceNumber, ...] = ()
 
@@ -62,7 +63,7 @@ class Wants:
 
     def seek(self, event: Seek) -> None:
         """Add a seeker; its blocks become wants where they are not yet."""
-        self.seekers[event.seeker] = Seeker(event.patience, set(event.blocks))
+        self.seekers[event.seeker] = Seeker(event.patience, event.gentle, set(event.blocks))
         for digest, size in event.blocks.items():
             if digest not in self.wants:
                 self.wants[digest] = Want(digest, size)
@@ -110,6 +111,10 @@ class Wants:
     def sources(self, want: Want) -> Iterable[SourceNumber]:
         """Whom the want's seekers may ask, in their order of preference."""
         return dict.fromkeys(number for seeker in want.seekers for number in self.seekers[seeker].sources)
+
+    def is_gentle(self, want: Want) -> bool:
+        """Whether nobody who wants it is in a hurry."""
+        return all(self.seekers[number].gentle for number in want.seekers)
 
     def impatient(self, now: float) -> Iterator[tuple[SeekerNumber, Want]]:
         """Seekers with a want that has starved for all of their patience, and that want."""

@@ -1,4 +1,7 @@
-"""The sending half of a session: what is written next. Control before bulk, and bulk in turns."""
+"""The sending half of a session: what is written next. Control before bulk, and bulk in turns.
+
+Blocks yield: while training's tensors are sent too, which somebody waits for, they get few of the turns.
+"""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -33,6 +36,8 @@ CONTROL_WRITE_BYTES: Final = 64 * 1024
 STREAMS_AT_ONCE: Final = 64
 """Payloads that take turns. The receiver has to find memory for the unasked bytes of each (at most
 MAX_OPEN_STREAMS); more would only make all of them later."""
+YIELDING_TURNS: Final = 8
+"""While others have something to send, payloads that yield get one turn in so many: they do arrive."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -44,6 +49,7 @@ class _Payload:
     message: bytes = field(repr=False)
     data: memoryview
     credit: int
+    yields: bool
     stream: int = 0
     """0 until it is opened."""
     offset: int = 0
@@ -80,6 +86,8 @@ class Outbox:
         self._keys: dict[int, _Payload] = {}
         self._waiting: deque[_Payload] = deque()
         self._ready: list[_Payload] = []
+        self._unyielding = 0
+        """Turns of others since a payload last had one that yields, while it was ready."""
         self._streams: dict[int, _Payload] = {}
         self._open_bytes = 0
 
@@ -128,6 +136,7 @@ class Outbox:
             message=encode_message(message),
             data=payload,
             credit=INITIAL_CREDIT_BYTES,
+            yields=message.YIELDS,
         )
         self._keys[key] = sending
         self._waiting.append(sending)
@@ -216,7 +225,7 @@ class Outbox:
             self._open(self._waiting.popleft())
         if not self._ready:
             return None, []
-        payload = self._ready.pop(0)
+        payload = self._ready.pop(self._turn())
         end = min(payload.offset + min(length, payload.credit), len(payload.data))
         part = payload.data[payload.offset : end]
         head = payload.open + data_header(payload.stream, len(part))
@@ -251,6 +260,16 @@ class Outbox:
         for wrong, sentence in faults:
             if wrong:
                 raise LocalError(f"sending: {sentence}")
+
+    def _turn(self) -> int:
+        """Which of the ready payloads is next."""
+        first = self._ready[0].yields
+        other = next((place for place, payload in enumerate(self._ready) if payload.yields != first), None)
+        if other is None:
+            return 0
+        yields = self._unyielding >= YIELDING_TURNS - 1
+        self._unyielding = 0 if yields else self._unyielding + 1
+        return 0 if first == yields else other
 
     def _fits(self, payload: _Payload) -> bool:
         return (

@@ -130,11 +130,16 @@ class BlockExchange:
         await self._seek(dict.fromkeys(digests, size), sources, patience)
 
     async def fetch_blobs(
-        self, blobs: Iterable[Blob], *, sources: Sources, patience: float = PATIENCE_SECONDS
+        self,
+        blobs: Iterable[Blob],
+        *,
+        sources: Sources,
+        patience: float = PATIENCE_SECONDS,
+        gentle: bool = False,
     ) -> None:
-        """Like :meth:`fetch`, for all blocks of these blobs."""
+        """Like :meth:`fetch`, for all blocks of these blobs; ``gentle`` leaves the links to others."""
         blocks = {Digest(name): expected_block_bytes(blob) for blob in blobs for name in blob.blocks}
-        await self._seek(blocks, sources, patience)
+        await self._seek(blocks, sources, patience, gentle=gentle)
 
     async def obtain(
         self,
@@ -171,7 +176,9 @@ class BlockExchange:
         except FailureError as error:
             _log.debug("blocks not prefetched", cause=str(error))
 
-    async def _seek(self, blocks: Mapping[Digest, int], sources: Sources, patience: float) -> None:
+    async def _seek(
+        self, blocks: Mapping[Digest, int], sources: Sources, patience: float, *, gentle: bool = False
+    ) -> None:
         missing = {name: size for name, size in blocks.items() if not self.store.has(name)}
         if not missing:
             return
@@ -179,7 +186,7 @@ class BlockExchange:
         number = SeekerNumber(self._counted)
         seeker = self._seekers[number] = _Seeker(sources, asyncio.get_running_loop().create_future())
         try:
-            self._feed(Seek(seeker=number, blocks=missing, patience=patience))
+            self._feed(Seek(seeker=number, blocks=missing, patience=patience, gentle=gentle))
             await seeker.done
         finally:
             del self._seekers[number]

@@ -282,7 +282,7 @@ class Coordinator(Service):
             return
         tensors = [one.tensor.blob for one in line.tensors]
         with job_boundary(job.id, without):
-            async with self._blocks.fetched(job, "line", line.step, tensors):
+            async with self._blocks.fetched(job, "line", line.step, tensors, gentle=True):
                 await self._lines.keep(job, line, tuple(running.heard))
             self._feed(running, LineKept(line=line))
             job.kept = line.step

@@ -97,16 +97,21 @@ class JobBlocks:
         Raises as :meth:`fetch` does.
         """
         wanted = list(blobs)
-        async with self.fetched(job, of, step, wanted):
+        async with self.fetched(job, of, step, wanted, gentle=False):
             self.pin_state(job, of, step, wanted)
 
     @asynccontextmanager
-    async def fetched(self, job: Job, of: str, step: int, blobs: Sequence[Blob]) -> AsyncIterator[None]:
-        """All of that is here, and stays until the context ends. Raises as :meth:`fetch` does."""
+    async def fetched(
+        self, job: Job, of: str, step: int, blobs: Sequence[Blob], *, gentle: bool
+    ) -> AsyncIterator[None]:
+        """All of that is here, and stays until the context ends; ``gentle`` leaves the links to training.
+
+        Raises as :meth:`fetch` does.
+        """
         store, owner = self.exchange.store, f"{job.id} {of} after {step}, on its way"
         store.pin(owner, (Digest(name) for blob in blobs for name in blob.blocks))
         try:
-            await self.exchange.fetch_blobs(blobs, sources=self.sources(job))
+            await self.exchange.fetch_blobs(blobs, sources=self.sources(job), gentle=gentle)
             yield
         finally:
             store.unpin(owner)

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from swarm.errors import RemoteProtocolError
 from swarm.ids import Digest, PeerId
 from swarm.protocol import blocks_events as say
-from swarm.protocol.blocks import LAST_RETRY_SECONDS, POLL_SECONDS, BlockMachine
+from swarm.protocol.blocks import GENTLE_BYTES, LAST_RETRY_SECONDS, POLL_SECONDS, BlockMachine
 from swarm.protocol.blocks_events import Seek, SeekerNumber, Source, SourceNumber
 from swarm.protocol.blocks_sources import GRACE_SECONDS, SLOWEST_RATE, UNMEASURED_WINDOW, WINDOW
 
@@ -39,9 +39,11 @@ class Driver:
         for number in numbers:
             self.links[number] = source(number)
 
-    def seek(self, seeker: int, *digests: Digest, size: int = MIB, patience: float = 30.0) -> None:
+    def seek(
+        self, seeker: int, *digests: Digest, size: int = MIB, patience: float = 30.0, gentle: bool = False
+    ) -> None:
         blocks = dict.fromkeys(digests, size)
-        self.handle(Seek(seeker=SeekerNumber(seeker), blocks=blocks, patience=patience))
+        self.handle(Seek(seeker=SeekerNumber(seeker), blocks=blocks, patience=patience, gentle=gentle))
 
     def handle(self, event: say.Event) -> list[say.Action]:
         actions = self.machine.handle(event, now=self.now)
@@ -328,6 +330,27 @@ def test_seekers_of_one_block_share_the_request(driver: Driver):
     assert driver.complete == [2, 1]
 
 
+def test_a_gentle_seeker_has_one_block_sent_at_a_time_or_some_small_ones(driver: Driver):
+    driver.link(1, 2)
+    driver.seek(1, A, B, gentle=True)
+    (first,) = driver.asks
+    driver.serve(first)
+    (second,) = driver.asks
+    driver.serve(second)
+    assert {first.digest, second.digest} == {A, B}
+    assert driver.complete == [1]
+    driver.seek(2, *(Digest(letter * 52) for letter in "defgh"), size=GENTLE_BYTES // 4, gentle=True)
+    assert len(driver.asks) == 4
+
+
+def test_a_block_that_somebody_hurries_for_is_asked_for_beside_those_of_gentle_seekers(driver: Driver):
+    driver.link(1, 2)
+    driver.seek(1, A, B, gentle=True)
+    assert [ask.digest for ask in driver.asks] == [A]
+    driver.seek(2, B, C)
+    assert {ask.digest for ask in driver.asks} == {A, B, C}
+
+
 def test_a_forgotten_seeker_leaves_the_others_what_they_need(driver: Driver):
     driver.link(1)
     driver.seek(1, A, B)
@@ -377,12 +400,16 @@ class AnyOrder(RuleBasedStateMachine):
         self.alive: dict[int, set[Digest]] = {}
         self.here: set[Digest] = set()
 
-    @rule(digests=st.sets(st.sampled_from([A, B, C])), patience=st.sampled_from([3.0, 30.0]))
-    def seek(self, digests: set[Digest], patience: float) -> None:
+    @rule(
+        digests=st.sets(st.sampled_from([A, B, C])),
+        patience=st.sampled_from([3.0, 30.0]),
+        gentle=st.booleans(),
+    )
+    def seek(self, digests: set[Digest], patience: float, gentle: bool) -> None:
         self.next_seeker += 1
         wanted = sorted(digests - self.here)
         self.alive[self.next_seeker] = set(wanted)
-        self.driver.seek(self.next_seeker, *wanted, patience=patience)
+        self.driver.seek(self.next_seeker, *wanted, patience=patience, gentle=gentle)
 
     @rule(pick=st.integers(0, 20))
     def forget(self, pick: int) -> None:

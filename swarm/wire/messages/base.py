@@ -28,3 +28,5 @@ class Message(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, 
 
     NUMBER: ClassVar[int]
     MAX_PAYLOAD: ClassVar[int] = 0
+    YIELDS: ClassVar[bool] = False
+    """Whether the payload can wait for those of messages that do not yield."""

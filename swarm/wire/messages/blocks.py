@@ -19,6 +19,7 @@ class BlockReply(Message, frozen=True, kw_only=True):
 
     NUMBER: ClassVar[int] = 41
     MAX_PAYLOAD: ClassVar[int] = MAX_BLOCK_BYTES
+    YIELDS: ClassVar[bool] = True
     request: Count
 
 
