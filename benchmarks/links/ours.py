@@ -12,6 +12,7 @@ from swarm.identity.authority import Authority
 from swarm.identity.chain import Member
 from swarm.identity.keys import PrivateKey
 from swarm.identity.membership import Identity
+from swarm.identity.rights import ALL_RIGHTS
 from swarm.net.config import PoolConfig
 from swarm.net.handlers import Handlers
 from swarm.net.link import Link, Sending
@@ -37,8 +38,8 @@ _MISSING: Final = BlockMissing(request=0)
 def make_members(folder: Path, *names: str, doors: tuple[str, ...] = ()) -> None:
     """Identities of one new swarm, each in its folder below ``folder``; ``doors`` are where they can join."""
     now = SystemClock().wall()
-    invite = Authority.create("benchmark", public=False, now=now).issue(label="", uses=0, join_by=0, now=now)
-    invite = invite.with_addresses(doors)
+    authority = Authority.create("benchmark", public=False, now=now)
+    invite = authority.issue(label="", rights=ALL_RIGHTS, uses=0, join_by=0, addresses=doors, now=now)
     for name in names:
         Identity.join(invite, key=PrivateKey.generate(), now=now).save(folder / name)
 

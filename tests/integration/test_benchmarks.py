@@ -4,6 +4,8 @@ import ast
 import importlib.util
 import subprocess
 import sys
+from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -21,15 +23,20 @@ from benchmarks.discovery import DiscoveryOptions, percentile
 from benchmarks.discovery import measure as measure_discovery
 from benchmarks.execution import Contest, ExecutionOptions
 from benchmarks.execution import measure as measure_execution
+from benchmarks.lines.end import Moment
+from benchmarks.lines.scenario import Turn
+from benchmarks.lines.wide import Shape, wide_job
 from benchmarks.link import LinkOptions
 from benchmarks.link import measure as measure_links
 from benchmarks.links import ours
 from benchmarks.links.rival import prepare
+from benchmarks.snapshots import table_of as snapshots_table
 from benchmarks.soak import PAYLOADS, Sample, Soak, soak_bytes, soak_connections
 from bootstrap.running import run
 from swarm.errors import FailureError, MisuseError
 from swarm.graph.operators import VIEWS
 from swarm.testing.zoo import ZOO
+from swarm.wire.limits import MIB
 
 
 @pytest.fixture
@@ -138,6 +145,32 @@ async def test_discovery_is_measured_beside_the_bare_library_and_with_losses() -
     ] * 3
     assert counts["publishers found by one of 12 nodes, 20% of datagrams lost"] == (12, 12)
     assert {"kademlia", "rpcudp"} <= set(table.versions.programs)
+
+
+def test_a_wide_job_has_the_state_that_its_shape_says() -> None:
+    shape = Shape(width=16, layers=3, batch=2)
+    job = wide_job(shape)
+    trained = sum(parameter.nbytes for parameter in job.model.parameters())
+    assert shape.state_bytes == 3 * trained
+    x, y = job.dataset
+    assert x.nbytes == y.nbytes == shape.boundary_bytes
+
+
+def test_steps_beside_lines_are_compared_with_the_turns_before_and_after() -> None:
+    def turn(seconds: Sequence[float], *, lines: int) -> Turn:
+        moments = [Moment(step=5 + n, at=at) for n, at in enumerate(accumulate(seconds, initial=1.0))]
+        return Turn(moments=tuple(moments), lines=lines, sent=len(seconds) * MIB)
+
+    kept = [turn([1, 1, 2, 1], lines=2), turn([2, 4, 4, 2], lines=2)]
+    none = [turn(seconds, lines=0) for seconds in ([1, 1], [1, 1, 1], [2, 2, 3])]
+    table = snapshots_table(Shape(width=16, layers=3, batch=2), kept, none)
+    step, slowest, sent = table.rows
+    assert (step.first, step.second) == pytest.approx((2.125, (1 + 5 / 3) / 2))
+    assert step.ratio == pytest.approx((1.25 / 1 + 3 / (5 / 3)) / 2)
+    assert step.missed
+    assert (slowest.first, slowest.second) == (3, 1.5)
+    assert (sent.first, sent.second) == (1, 1)
+    assert any(remark.startswith("lines kept: 4, of ") for remark in table.remarks)
 
 
 def test_a_percentile_is_one_of_the_times() -> None:

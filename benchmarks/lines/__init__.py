@@ -1,0 +1,1 @@
+"""What recovery lines cost a job that trains over slow links."""
