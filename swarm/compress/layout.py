@@ -92,7 +92,7 @@ def travels_as(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 
 def travels(tensor: torch.Tensor) -> bool:
     """Whether the layout of ``tensor`` can be rebuilt by a receiver."""
-    return tensor.is_contiguous() or travels_as(tuple(tensor.shape), tensor.stride())
+    return tensor.is_contiguous() or travels_as(tensor.shape, tensor.stride())
 
 
 def portable(tensor: torch.Tensor) -> torch.Tensor:

@@ -17,7 +17,7 @@ import torch
 
 from swarm.compress.layout import DTYPES, portable, travels
 from swarm.graph.cut import is_trained
-from swarm.graph.dag import Graph, Operator, Sequence, Value, operator_inputs, references
+from swarm.graph.dag import Graph, Operator, Sequence, operator_inputs, references
 from swarm.graph.stage import Stage
 from swarm.ids import OperatorIndex, ValueId
 from swarm.train.contracts import Given, named
@@ -29,6 +29,7 @@ from swarm.train.program_arguments import Template, Values, resolve
 from swarm.train.program_autograd import apart, differentiably_portable, with_portable_gradient
 from swarm.train.program_kernels import sound
 from swarm.train.program_seeds import Seeds
+from swarm.train.program_steady import steady_operators
 from swarm.train.tensors import check_made
 
 SLICED_BACKWARD: Final = frozenset(
@@ -52,6 +53,16 @@ Inspect = Callable[["Instruction", Collection[torch.Tensor], Collection[torch.Te
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """What a tensor that an operator returns must be."""
+
+    value: ValueId
+    dtype: torch.dtype
+    shape: torch.Size
+    differentiable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Instruction:
     """One operator of the program."""
 
@@ -65,6 +76,8 @@ class Instruction:
     """Parameters and constants that it reads."""
     sliced: tuple[ValueId, ...]
     """Those of them whose gradient may come in a layout that does not travel."""
+    makes: tuple[Made | None, ...]
+    """What it returns, in order; None for what nothing uses."""
     releases: tuple[ValueId, ...]
     """Values that nothing needs afterwards."""
     trained: bool
@@ -96,17 +109,16 @@ class Program:
         needed = {edge.value for edge in stage.outgoing} | {ValueId(update.value) for update in stage.updates}
         if stage.loss:
             needed |= graph.measures
+        steady = steady_operators(graph, stage.operators)
+        others = sorted(set(stage.operators).difference(steady))
         instructions = []
-        for index in reversed(stage.operators):
+        for index in reversed([*steady, *others]):
             template = Template(graph.operators[index], bound.get(index, {}), device)
             instructions.append(_instruction(graph, index, template, needed))
         self.instructions = tuple(reversed(instructions))
-        self._kinds = {
-            output: _kind(graph.values[output])
-            for index in stage.operators
-            for output in graph.operators[index].outputs
-            if output >= 0
-        }
+        self._steady, self._others = self.instructions[: len(steady)], self.instructions[len(steady) :]
+        self._kept: dict[ValueId, torch.Tensor] | None = None
+        """What the steady operators make for the others, once they have run."""
 
     def run(
         self,
@@ -120,12 +132,26 @@ class Program:
 
         ``record``: build the autograd graph. Raises TrainingError, naming the operator, where torch refuses.
         """
+        instructions = self.instructions
+        if inspect is None:
+            instructions = self._others
+            values |= self._kept_values(seeds)
+        recording = False
         with torch.no_grad():
-            for instruction in self.instructions:
-                recording = record and instruction.trained
-                if torch.is_grad_enabled() != recording:
+            for instruction in instructions:
+                if recording != (record and instruction.trained):
+                    recording = not recording
                     torch.set_grad_enabled(recording)
                 self.execute(instruction, values, seeds, recording=recording, inspect=inspect)
+
+    def _kept_values(self, seeds: Seeds) -> dict[ValueId, torch.Tensor]:
+        if self._kept is None:
+            kept: dict[ValueId, torch.Tensor] = {}
+            with torch.no_grad():
+                for instruction in self._steady:
+                    self.execute(instruction, kept, seeds, recording=False)
+            self._kept = kept
+        return self._kept
 
     def execute(
         self,
@@ -137,61 +163,58 @@ class Program:
         inspect: Inspect | None = None,
     ) -> None:
         """Run one operator; ``recording`` is whether autograd does, which is for the caller to arrange."""
-        taken = {value: values[value] for value in instruction.reads}
-        if recording:
-            for value in instruction.sliced:
-                taken[value] = with_portable_gradient(taken[value])
+        taken: Values = values
+        if inspect is not None or (recording and instruction.sliced):
+            taken = _taken(instruction, values, recording=recording)
         if instruction.operator.random:
             self._seed(seeds.of(instruction.index))
-        made = _call(instruction, taken)
-        for output, tensor in zip(instruction.operator.outputs, made, strict=True):
-            if output >= 0:
-                own = _apart(tensor, taken, instruction.bound) if recording else tensor
-                values[ValueId(output)] = self.settled(instruction, output, own, recording=recording)
+        args, kwargs = instruction.template.fill(taken)
+        try:
+            if instruction.check is not None:
+                instruction.check(named(instruction.call, args, kwargs))
+            made = tensors_of(instruction.call(*args, **kwargs))
+        except Exception as error:
+            raise failed(str(instruction), error) from error
+        if len(made) != len(instruction.makes):
+            check_count(str(instruction), made=len(made), expected=len(instruction.makes))
+        for kind, tensor in zip(instruction.makes, made, strict=True):
+            if kind is not None:
+                own = _apart(tensor, instruction, taken) if recording else tensor
+                values[kind.value] = self.settled(instruction, kind, own, recording=recording)
         if inspect is not None:
             inspect(instruction, [*taken.values(), *instruction.bound.values()], made)
         for value in instruction.releases:
             del values[value]
 
     def settled(
-        self, instruction: Instruction, output: int, tensor: torch.Tensor, *, recording: bool
+        self, instruction: Instruction, kind: Made, tensor: torch.Tensor, *, recording: bool
     ) -> torch.Tensor:
-        """``tensor`` as the promises of the module want it."""
-        dtype, shape, differentiable = self._kinds[output]
-        if tensor.dtype != dtype or tensor.shape != shape:
-            check_made(tensor, self._graph.values[output], str(instruction))
+        """``tensor``, which is to be of that ``kind``, as the promises of the module want it."""
+        if tensor.dtype != kind.dtype or tensor.shape != kind.shape:
+            check_made(tensor, self._graph.values[kind.value], str(instruction))
         if not travels(tensor):
             tensor = differentiably_portable(tensor) if recording else portable(tensor)
-        if recording and tensor.requires_grad != differentiable:
+        if recording and tensor.requires_grad != kind.differentiable:
             tensor = tensor.detach().requires_grad_(not tensor.requires_grad)
         return tensor
 
 
-def _kind(value: Value) -> tuple[torch.dtype, torch.Size, bool]:
-    """What a tensor must be to be ``value``: its type, its shape, and whether it is differentiated."""
-    return DTYPES[value.spec.dtype], torch.Size(value.spec.shape), value.differentiable
+def _taken(instruction: Instruction, values: Values, *, recording: bool) -> Values:
+    """The values at hand that an operator reads, with the gradients that it needs."""
+    taken = {value: values[value] for value in instruction.reads}
+    if recording:
+        taken |= {value: with_portable_gradient(taken[value]) for value in instruction.sliced}
+    return taken
 
 
-def _apart(made: torch.Tensor, *read: Values) -> torch.Tensor:
+def _apart(made: torch.Tensor, instruction: Instruction, taken: Values) -> torch.Tensor:
     """What an operator made, apart from what it read."""
-    for given in read:
-        for tensor in given.values():
-            if made is tensor:
-                return apart(made)
-    return made
-
-
-def _call(instruction: Instruction, taken: Values) -> list[torch.Tensor]:
-    """The tensors that the operator returns; raises TrainingError where it does not run."""
-    args, kwargs = instruction.template.fill(taken)
-    try:
-        if instruction.check is not None:
-            instruction.check(named(instruction.call, args, kwargs))
-        made = tensors_of(instruction.call(*args, **kwargs))
-    except Exception as error:
-        raise failed(str(instruction), error) from error
-    if len(made) != len(instruction.operator.outputs):
-        check_count(str(instruction), made=len(made), expected=len(instruction.operator.outputs))
+    for value in instruction.reads:
+        if taken[value] is made:
+            return apart(made)
+    for tensor in instruction.bound.values():
+        if tensor is made:
+            return apart(made)
     return made
 
 
@@ -218,12 +241,25 @@ def _instruction(
         reads=reads,
         bound=template.bound,
         sliced=tuple(v for v in reads if v in sliced and graph.values[v].differentiable),
+        makes=tuple(_kind(graph, output) for output in operator.outputs),
         releases=tuple(v for v in (*reads, *made) if v not in needed),
         trained=trained,
         check=value_check(operator.target, template.device),
     )
     needed.update(reads)
     return instruction
+
+
+def _kind(graph: Graph, output: int) -> Made | None:
+    if output < 0:
+        return None
+    value = graph.values[output]
+    return Made(
+        value=ValueId(output),
+        dtype=DTYPES[value.spec.dtype],
+        shape=torch.Size(value.spec.shape),
+        differentiable=value.differentiable,
+    )
 
 
 def _sliced(operator: Operator) -> frozenset[ValueId]:

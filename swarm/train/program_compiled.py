@@ -22,7 +22,7 @@ from swarm.ids import ValueId
 from swarm.log import get_log
 from swarm.train.capture.quiet import quiet
 from swarm.train.failures import failing, reason
-from swarm.train.program import Inspect, Instruction, Program
+from swarm.train.program import Inspect, Instruction, Made, Program
 from swarm.train.program_arguments import Template, resolve
 from swarm.train.program_seeds import Seeds
 from swarm.train.tensors import travelling_strides
@@ -42,8 +42,8 @@ class Function:
     """Values at hand that it takes, in order."""
     bound: tuple[torch.Tensor, ...]
     """Parameters and constants that it takes after those."""
-    makes: Mapping[ValueId, Instruction]
-    """The values that it returns, in order, and whose they are."""
+    makes: tuple[tuple[Instruction, Made], ...]
+    """What it returns, in order, and whose that is."""
     releases: tuple[ValueId, ...]
     """Values at hand that nothing needs afterwards."""
 
@@ -88,8 +88,8 @@ class CompiledProgram:
                 continue
             with torch.enable_grad():
                 made = part.call(*(values[value] for value in part.reads), *part.bound)
-                for (value, maker), tensor in zip(part.makes.items(), made, strict=True):
-                    values[value] = self._plain.settled(maker, value, tensor, recording=True)
+                for (maker, kind), tensor in zip(part.makes, made, strict=True):
+                    values[kind.value] = self._plain.settled(maker, kind, tensor, recording=True)
             for value in part.releases:
                 del values[value]
 
@@ -151,19 +151,19 @@ class CompiledProgram:
         bound = {id(tensor): tensor for i in together for tensor in i.bound.values()}
         values: dict[ValueId, Any] = {value: graph.placeholder(f"value_{value}") for value in reads}
         tensors = {key: graph.placeholder(f"bound_{place}") for place, key in enumerate(bound)}
-        makers: dict[ValueId, Instruction] = {}
+        makes: list[tuple[Instruction, Made]] = []
         for instruction in together:
             nodes = values | {value: tensors[id(tensor)] for value, tensor in instruction.bound.items()}
-            for value, node in self._nodes(graph, instruction, nodes).items():
-                values[value], makers[value] = node, instruction
-        makes = {value: maker for value, maker in makers.items() if value not in released}
-        graph.output(tuple(values[value] for value in makes))
+            values |= self._nodes(graph, instruction, nodes)
+            kinds = (kind for kind in instruction.makes if kind is not None)
+            makes += [(instruction, kind) for kind in kinds if kind.value not in released]
+        graph.output(tuple(values[kind.value] for _, kind in makes))
         module = torch.fx.GraphModule(torch.nn.Module(), graph)
         return Function(
             call=torch.compile(module.forward, dynamic=False, options={"compile_threads": 1}),
             reads=reads,
             bound=tuple(bound.values()),
-            makes=makes,
+            makes=tuple(makes),
             releases=tuple(value for value in reads if value in released),
         )
 

@@ -39,6 +39,21 @@ def test_loss_and_gradient_are_torchs(reduction: str, zero_infinity: bool) -> No
         torch.testing.assert_close(*gradients, rtol=0, atol=1e-13)
 
 
+@pytest.mark.parametrize("frames", [1, 2, 5, 8])
+def test_alignments_meet_in_the_middle_of_as_many_frames_as_were_heard(frames: int) -> None:
+    torch.manual_seed(frames)
+    scores = torch.randn(frames, frames, 4, dtype=torch.float64, requires_grad=True)
+    heard = torch.arange(1, frames + 1)
+    target, written = torch.randint(0, 3, (frames, 3)), heard.clamp(max=3)
+    losses = [
+        function(scores.log_softmax(-1), target, heard, written, 3, "sum", zero_infinity=True)
+        for function in (ctc_loss, functional.ctc_loss)
+    ]
+    torch.testing.assert_close(*losses, rtol=1e-12, atol=0)
+    gradients = [torch.autograd.grad(loss, scores)[0] for loss in losses]
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-13)
+
+
 @pytest.mark.parametrize("lengths", [(9, 4), ([9], [4]), (torch.tensor([9]), torch.tensor([4]))])
 def test_one_transcript_may_come_without_a_batch(lengths: tuple[Any, Any]) -> None:
     scores, target = spoken()
@@ -65,6 +80,14 @@ def test_a_model_with_ctc_loss_is_captured_with_lengths_as_inputs() -> None:
     captured = capture(Speech(), fields)
     assert {operator.target for operator in captured.graph.operators} <= ALLOWED
     assert len(captured.graph.inputs()) == 3
+
+
+def test_one_frame_after_the_other_takes_three_operators_for_two_frames() -> None:
+    def operators(frames: int) -> int:
+        fields = (torch.randn(2, frames, 3), torch.tensor([[0, 1, 1], [4, 2, 0]]), torch.tensor([3, 2]))
+        return len(capture(Speech(), fields).graph.operators)
+
+    assert operators(27) - operators(7) == 3 * 20 // 2
 
 
 def test_transcripts_back_to_back_are_refused_with_a_way_out() -> None:
