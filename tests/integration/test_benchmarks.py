@@ -4,7 +4,7 @@ import ast
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from pathlib import Path
 
@@ -23,6 +23,8 @@ from benchmarks.discovery import DiscoveryOptions, percentile
 from benchmarks.discovery import measure as measure_discovery
 from benchmarks.execution import Contest, ExecutionOptions
 from benchmarks.execution import measure as measure_execution
+from benchmarks.handover import moves_of
+from benchmarks.handover import table_of as hand_overs_table
 from benchmarks.lines.end import Moment
 from benchmarks.lines.scenario import Turn
 from benchmarks.lines.wide import Shape, wide_job
@@ -35,7 +37,9 @@ from benchmarks.soak import PAYLOADS, Sample, Soak, soak_bytes, soak_connections
 from bootstrap.running import run
 from swarm.errors import FailureError, MisuseError
 from swarm.graph.operators import VIEWS
+from swarm.services.training.author import prepare_job
 from swarm.testing.zoo import ZOO
+from swarm.train.job import TrainingJob
 from swarm.wire.limits import MIB
 
 
@@ -235,3 +239,10 @@ def test_the_published_table_has_the_pairs_of_each_codec_that_ran_on_its_own() -
     assert table.value is not None
     assert ast.literal_eval(table.value) == {"int6": {"gpt": (0.005, 0.0)}}
     assert "+0.25% ± 0.25%" in shown_table(made)
+
+
+async def test_a_hand_over_is_measured_beside_the_steps_before(make_job: Callable[..., TrainingJob]) -> None:
+    [move] = await moves_of(prepare_job(make_job(steps=5000)), 1)
+    assert move.steps > 0
+    assert 0 < move.usual <= move.longest
+    assert [row.ratio >= 1 for row in hand_overs_table([move]).rows] == [True, True]
