@@ -57,16 +57,17 @@ def measure(options: SnapshotOptions) -> Table:
     if line is not None:
         raise FailureError(line)
     shape = Shape(width=options.width, layers=options.layers, batch=options.batch)
+    versions = Versions.here("torch")
     kept = []
     with start_lab(load_lab(LAB)) as lab, homes(lab, shape, interval=INTERVAL_SECONDS) as swarm:
         none = [swarm.without_lines(options.steps)]
         for _ in range(options.repetitions):
             kept.append(swarm.with_lines(options.lines))
             none.append(swarm.without_lines(options.steps))
-    return table_of(shape, kept, none)
+    return table_of(shape, kept, none, versions)
 
 
-def table_of(shape: Shape, kept: Sequence[Turn], none: Sequence[Turn]) -> Table:
+def table_of(shape: Shape, kept: Sequence[Turn], none: Sequence[Turn], versions: Versions) -> Table:
     """What turns with lines come to, beside the means of the turns before and after, which had none."""
     lines, steps = (sum(counts) for counts in zip(*((turn.lines, turn.steps) for turn in kept), strict=True))
     return Table(
@@ -78,7 +79,7 @@ def table_of(shape: Shape, kept: Sequence[Turn], none: Sequence[Turn]) -> Table:
             compared("the slowest step", _slowest(kept), _around(_slowest(none)), unit="s"),
             compared("what all homes send in a step", _sent(kept), _around(_sent(none)), unit="MiB"),
         ],
-        versions=Versions.here("torch"),
+        versions=versions,
         remarks=[
             f"lines kept: {lines}, of {shape.state_bytes / MIB:.1f} MiB each, in {steps} steps",
             f"beside them {sum(turn.steps for turn in none)} steps in turns before and after",

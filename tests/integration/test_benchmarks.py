@@ -16,6 +16,7 @@ from benchmarks.codec import CodecOptions
 from benchmarks.codec import measure as measure_codecs
 from benchmarks.codecs.published import pairs_of, published_module, shown_table
 from benchmarks.codecs.training import OWN_MASKS, Run
+from benchmarks.common import Versions
 from benchmarks.convergence import ConvergenceOptions
 from benchmarks.convergence import measure as measure_convergence
 from benchmarks.dhts.contest import Outcome
@@ -167,7 +168,7 @@ def test_steps_beside_lines_are_compared_with_the_turns_before_and_after() -> No
 
     kept = [turn([1, 1, 2, 1], lines=2), turn([2, 4, 4, 2], lines=2)]
     none = [turn(seconds, lines=0) for seconds in ([1, 1], [1, 1, 1], [2, 2, 3])]
-    table = snapshots_table(Shape(width=16, layers=3, batch=2), kept, none)
+    table = snapshots_table(Shape(width=16, layers=3, batch=2), kept, none, Versions.here())
     step, slowest, sent = table.rows
     assert (step.first, step.second) == pytest.approx((2.125, (1 + 5 / 3) / 2))
     assert step.ratio == pytest.approx((1.25 / 1 + 3 / (5 / 3)) / 2)
