@@ -50,11 +50,11 @@ class _Payload:
     data: memoryview
     credit: int
     yields: bool
+    admitted: bool = False
+    """Whether it takes turns, rather than waits."""
     stream: int = 0
-    """0 until it is opened."""
+    """0 until its first turn: streams open in the order of their numbers, and turns come in another."""
     offset: int = 0
-    open: bytes = field(default=b"", repr=False)
-    """The OPEN frame, until it is sent."""
 
 
 class _Control(Struct, frozen=True, gc=False):
@@ -68,7 +68,7 @@ class Outbox:
     """Everything that waits to be written, and the streams it belongs to.
 
     Opens no stream beyond STREAMS_AT_ONCE and MAX_RECEIVE_BUFFER_BYTES of payload: later ones wait. A payload
-    is ``waiting`` (not opened), ``ready`` (in the round of turns) or ``starved`` (no credit).
+    is ``waiting`` (not admitted), ``ready`` (in the round of turns) or ``starved`` (no credit).
     """
 
     def __init__(self, *, dialed: bool, share: Share) -> None:
@@ -89,6 +89,7 @@ class Outbox:
         self._unyielding = 0
         """Turns of others since a payload last had one that yields, while it was ready."""
         self._streams: dict[int, _Payload] = {}
+        self._admitted = 0
         self._open_bytes = 0
 
     def __len__(self) -> int:
@@ -187,7 +188,7 @@ class Outbox:
         self._ready.clear()
         self._streams.clear()
         self._grants.clear()
-        self._open_bytes = 0
+        self._admitted = self._open_bytes = 0
 
     def forget_control(self) -> None:
         """Nothing is written any more."""
@@ -222,14 +223,14 @@ class Outbox:
     def next_bulk(self, length: int) -> tuple[Write | None, list[Sent]]:
         """The next DATA frame of at most ``length`` bytes, and the payload that ends with it, if one does."""
         while self._waiting and self._fits(self._waiting[0]):
-            self._open(self._waiting.popleft())
+            self._admit(self._waiting.popleft())
         if not self._ready:
             return None, []
         payload = self._ready.pop(self._turn())
+        opening = b"" if payload.stream else self._open(payload)
         end = min(payload.offset + min(length, payload.credit), len(payload.data))
         part = payload.data[payload.offset : end]
-        head = payload.open + data_header(payload.stream, len(part))
-        payload.open = b""
+        head = opening + data_header(payload.stream, len(part))
         payload.offset = end
         payload.credit -= len(part)
         self.payload_sent += len(part)
@@ -243,15 +244,18 @@ class Outbox:
     def check(self) -> None:
         """Raise LocalError where the books are wrong."""
         ready, waiting = list(self._ready), list(self._waiting)
-        opened = list(self._streams.values())
+        opened = [payload for payload in self._keys.values() if payload.admitted]
         faults = (
+            (len(opened) != self._admitted, "admitted payloads are miscounted"),
             (len(opened) > STREAMS_AT_ONCE, "too many streams are open"),
             (self._open_bytes > MAX_RECEIVE_BUFFER_BYTES, "too many bytes are open"),
             (self._open_bytes != sum(len(p.data) for p in opened), "open bytes are miscounted"),
             (len(self._keys) != len(opened) + len(waiting), "a payload is lost"),
-            (any(p.stream for p in waiting), "a waiting payload has a stream"),
-            (sorted(p.stream for p in ready) != sorted(s for s, p in self._streams.items() if p.credit),
-             "the round of turns is not that of the streams with credit"),
+            (any(p.stream or p.admitted for p in waiting), "a waiting payload has a stream"),
+            (sorted(p.key for p in ready) != sorted(p.key for p in opened if p.credit),
+             "the round of turns is not that of the payloads with credit"),
+            (any(self._keys.get(p.key) is not p for p in self._streams.values()), "a stream has no payload"),
+            (any(p.offset and not p.stream for p in opened), "bytes were sent before their stream was open"),
             (any(p.offset >= len(p.data) or p.credit < 0 for p in opened), "a payload is over its end"),
             (len(self._pongs) > MAX_UNSENT_PONGS, "too many answers wait"),
             (self.is_idle and (self.has_control or self.overflowed), "idle while control waits"),
@@ -273,19 +277,24 @@ class Outbox:
 
     def _fits(self, payload: _Payload) -> bool:
         return (
-            len(self._streams) < STREAMS_AT_ONCE
+            self._admitted < STREAMS_AT_ONCE
             and self._open_bytes + len(payload.data) <= MAX_RECEIVE_BUFFER_BYTES
         )
 
-    def _open(self, payload: _Payload) -> None:
+    def _admit(self, payload: _Payload) -> None:
+        payload.admitted = True
+        self._admitted += 1
+        self._open_bytes += len(payload.data)
+        self._ready.append(payload)
+
+    def _open(self, payload: _Payload) -> bytes:
+        """Give ``payload`` its stream; the OPEN frame, which goes before its first bytes."""
         if self._next_stream > MAX_STREAM:
             raise LocalError("a link has run out of stream numbers")
         payload.stream = self._next_stream
-        payload.open = open_frame(payload.stream, payload.number, payload.message, len(payload.data))
         self._next_stream += 2
         self._streams[payload.stream] = payload
-        self._open_bytes += len(payload.data)
-        self._ready.append(payload)
+        return open_frame(payload.stream, payload.number, payload.message, len(payload.data))
 
     def _stream(self, stream: int) -> _Payload | None:
         if stream % 2 != self._next_stream % 2 or stream >= self._next_stream:
@@ -294,16 +303,16 @@ class Outbox:
 
     def _drop(self, payload: _Payload, sentence: str) -> None:
         if payload.stream:
-            if not payload.open:
-                self.control(cancel_frame(payload.stream, CancelCode.WITHDRAWN, sentence))
-            if payload.credit:
-                self._ready.remove(payload)
-        else:
+            self.control(cancel_frame(payload.stream, CancelCode.WITHDRAWN, sentence))
+        if not payload.admitted:
             self._waiting.remove(payload)
+        elif payload.credit:
+            self._ready.remove(payload)
         self._forget(payload)
 
     def _forget(self, payload: _Payload) -> None:
         del self._keys[payload.key]
-        if payload.stream:
-            del self._streams[payload.stream]
+        self._streams.pop(payload.stream, None)
+        if payload.admitted:
+            self._admitted -= 1
             self._open_bytes -= len(payload.data)

@@ -42,13 +42,30 @@ from swarm.protocol.session_traffic import MEMORY_SECONDS
 from swarm.testing.hellos import plain_accept, plain_hello
 from swarm.testing.sessions import pour
 from swarm.wire.frames import CloseCode
+from swarm.wire.messages.base import Message
 from swarm.wire.messages.blocks import BlockReply, BlockRequest
+from swarm.wire.messages.pipeline import BoundaryTensor, Fence
 
 DIGEST = "a" * 52
 CREDIT, WINDOW, STREAMS, HELD, FRAME, FLIGHT = 1000, 3000, 3, 9000, 300, 900
 BEGUN_MEMORY, GRANTED_MEMORY, CONTROL_MEMORY = 6006, 9000, 1_000_000
 """Room for all that may begin, and for a large payload at a time: others wait for memory."""
 """Small limits, so that short runs reach all of them."""
+
+
+def message_of(key: int) -> Message:
+    """Of two kinds, one of which yields its turns to the other."""
+    if key % 3:
+        return BlockReply(request=key)
+    fence = Fence(job="j" * 52, step=0, phase="train", source=0, target=1, sender=1, receiver=1)
+    return BoundaryTensor(fence=fence, micro_batch=0, tensor=key, direction="forward", header=None)
+
+
+def key_of(message: Any) -> int:
+    """The number that :func:`message_of` was given."""
+    found = message.tensor if isinstance(message, BoundaryTensor) else message.request
+    assert isinstance(found, int)
+    return found
 
 
 @dataclass
@@ -145,7 +162,7 @@ class TwoSessions(RuleBasedStateMachine):
             case Offered():
                 if self.refuse_next:
                     self.refuse_next = False
-                    side.abandoned.add(action.message.request)
+                    side.abandoned.add(key_of(action.message))
                     self.feed(side, Abandon(action.stream, "not wanted"))
             case Deliver():
                 side.delivered.append((action.message, bytes(action.payload)))
@@ -235,7 +252,7 @@ class TwoSessions(RuleBasedStateMachine):
         self.next_key += 1
         key = self.next_key
         payload = key.to_bytes(4, "big") * (size // 4 + 1)
-        message = BlockReply(request=key) if size else BlockRequest(request=key, digest=DIGEST)
+        message = message_of(key) if size else BlockRequest(request=key, digest=DIGEST)
         if at_once and not size and self.feed(side, Pass(message)):
             assert self.is_up(side)
             side.posted[key] = (message, b"")
@@ -314,7 +331,7 @@ class TwoSessions(RuleBasedStateMachine):
         for side in self.sides:
             other = self.other(side)
             gone = side.withdrawn | other.abandoned
-            arrived = {message.request for message, _ in other.delivered}
+            arrived = {key_of(message) for message, _ in other.delivered}
             assert arrived >= side.posted.keys() - gone
             assert set(side.sent) | side.withdrawn | side.unwanted == side.posted.keys()
             assert side.session.statistics().sending == side.session.statistics().receiving == 0
@@ -336,11 +353,11 @@ class TwoSessions(RuleBasedStateMachine):
     def what_arrives_was_sent(self) -> None:
         for side in self.sides:
             other = self.other(side)
-            numbers = [message.request for message, _ in other.delivered]
+            numbers = [key_of(message) for message, _ in other.delivered]
             assert len(numbers) == len(set(numbers)), "delivered twice"
             for message, payload in other.delivered:
-                assert side.posted[message.request] == (message, payload)
-                assert message.request not in other.abandoned
+                assert side.posted[key_of(message)] == (message, payload)
+                assert key_of(message) not in other.abandoned
             small = [n for n in numbers if not side.posted[n][1]]
             assert small == sorted(small), "messages without payload arrive in order"
             for number in side.unwanted:

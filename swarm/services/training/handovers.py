@@ -158,7 +158,9 @@ class HandOvers(Service):
                 self._holder.tell_ready(held, held.plan)
 
         def switched() -> None:
-            held.donor = None
+            donor, held.donor = held.donor, None
+            words = f"stage {held.stage + 1} of job {short(held.job.id)} is taken over from peer "
+            self._context.story.tell("plan", f"{words}{short(donor) if donor else 'another'}")
 
         pipeline.on_want, pipeline.on_switch = want, switched
         pipeline.start()

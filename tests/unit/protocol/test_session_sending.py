@@ -6,7 +6,9 @@ import pytest
 
 from swarm.ids import JobId
 from swarm.protocol.session_budget import NodeMemory
+from swarm.protocol.session_events import Deliver, Down, Post
 from swarm.protocol.session_sending import YIELDING_TURNS, Outbox
+from swarm.testing.sessions import SessionPair
 from swarm.wire.messages.base import Message
 from swarm.wire.messages.blocks import BlockReply
 from swarm.wire.messages.pipeline import BoundaryTensor, Fence
@@ -65,3 +67,26 @@ def test_payloads_of_one_kind_take_turns(outbox: Outbox):
     post(outbox, 3, TENSOR, 3)
     post(outbox, 4, TENSOR, 3)
     assert sent(outbox) == [3, 4] * 3
+
+
+def test_streams_open_in_the_order_of_their_numbers_whoever_has_the_first_turn():
+    pair = SessionPair()
+    pair.rise(0.0)
+    payload = memoryview(bytes(FRAME))
+    for key, message in enumerate((BLOCK, TENSOR, BLOCK, TENSOR), start=1):
+        pair.near.feed(Post(key, message, payload), 0.0)
+    pair.carry(0.0)
+    delivered = [action.message for action in pair.far.actions if isinstance(action, Deliver)]
+    assert delivered == [TENSOR, TENSOR, BLOCK, BLOCK]
+    assert not [action for action in pair.far.actions if isinstance(action, Down)]
+
+
+def test_a_payload_that_is_withdrawn_before_its_first_turn_is_never_heard_of(outbox: Outbox):
+    post(outbox, 1, TENSOR, 3)
+    post(outbox, 2, BLOCK, 3)
+    outbox.next_bulk(FRAME)
+    outbox.withdraw(2)
+    outbox.check()
+    assert not outbox.has_control
+    assert sent(outbox) == [1, 1]
+    assert len(outbox) == 0
