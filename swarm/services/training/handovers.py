@@ -166,11 +166,12 @@ class HandOvers(Service):
         pipeline.start()
 
     def _want(self, held: Held, step: Step) -> None:
-        """Ask everybody who holds a stage for what they sent to ``held`` in ``step``."""
-        plan, job = held.job.plan, held.job.id
-        holders = [PeerId(stage.holder) for stage in plan.stages] if plan is not None else []
+        """Ask who holds another stage, and whoever has this one, for what they sent to it in ``step``."""
+        plan = held.given
+        others = [PeerId(stage.holder) for index, stage in enumerate(plan.stages) if index != held.stage]
+        holders = [held.donor, *others] if held.donor is not None else others
         for peer in dict.fromkeys(holders):
-            wanted = ReplayWanted(job=job, generation=held.given.generation, stage=held.stage, step=step)
+            wanted = ReplayWanted(job=plan.job, generation=plan.generation, stage=held.stage, step=step)
             if not self._context.send(peer, wanted) and held.pipeline is not None:
                 lost = f"there is no link to peer {short(peer)}, from which it is to catch up"
                 held.pipeline.give_up(FailureError(lost))

@@ -17,7 +17,7 @@ from swarm.identity.keys import PrivateKey
 from swarm.identity.membership import Identity
 from swarm.identity.revocations import Revocations
 from swarm.identity.rights import ALL_RIGHTS
-from swarm.ids import JobId, PeerId, StageIndex
+from swarm.ids import JobId, PeerId, StageIndex, Step
 from swarm.services.job import Job
 from swarm.services.training.handovers import HandOvers
 from swarm.services.training.sent_log import SentLog
@@ -244,6 +244,25 @@ async def test_what_is_kept_no_longer_is_said_so_and_ends_the_hand_over_there(wo
     assert world.failed == []
     world.hear(OTHER, ReplayMissing(job=JOB, generation=2, stage=0, sentence="the disk is full"))
     assert world.failed == [f"peer {OTHER.peer[:8]} says: the disk is full"]
+
+
+async def test_a_newcomer_asks_the_others_and_who_had_its_stage_also_once_the_plan_is_known_to_all(
+    world: World,
+) -> None:
+    steps = SimpleNamespace(step=3)
+    world.pipeline.machine = SimpleNamespace(statistics=lambda: steps)
+    world.pipeline.start = lambda: world.pipeline.on_want(Step(4))
+    world.job.step, world.job.plan = 9, plan(2, stage(0, ME, 2), stage(1, OTHER))
+    world.held.donor = NEWCOMER.peer
+    world.held.given = world.held.plan = world.job.plan
+    world.service._loaded(world.held)
+    wanted = ReplayWanted(job=JOB, generation=2, stage=0, step=4)
+    assert world.sent == [(NEWCOMER.peer, wanted), (OTHER.peer, wanted)]
+    assert world.ready == []
+    steps.step = 8
+    world.pipeline.on_want(Step(9))
+    world.pipeline.on_want(Step(10))
+    assert world.ready == [2]
 
 
 async def test_a_withdrawn_proposal_ends_what_was_to_be(world: World) -> None:
