@@ -9,6 +9,7 @@ The program makes three promises, so that the bits of a run do not depend on whe
   from the last to the first (:mod:`swarm.train.program_autograd`).
 """
 
+import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -47,6 +48,9 @@ SLICED_BACKWARD: Final = frozenset(
 )
 """Operators whose gradient with respect to an input is a slice of their output's, as it is for all that take
 a list of tensors (``cat``). Such a slice may lie too thin in memory to travel."""
+
+_DRAWING: Final = threading.Lock()
+"""Held from the seeding of a generator until the operator has drawn: nodes of one process share generators."""
 
 Inspect = Callable[["Instruction", Collection[torch.Tensor], Collection[torch.Tensor]], None]
 """Called after each operator with the tensors that it read and made."""
@@ -166,13 +170,16 @@ class Program:
         taken: Values = values
         if inspect is not None or (recording and instruction.sliced):
             taken = _taken(instruction, values, recording=recording)
-        if instruction.operator.random:
-            self._seed(seeds.of(instruction.index))
         args, kwargs = instruction.template.fill(taken)
         try:
             if instruction.check is not None:
                 instruction.check(named(instruction.call, args, kwargs))
-            made = tensors_of(instruction.call(*args, **kwargs))
+            if instruction.operator.random:
+                with _DRAWING:
+                    self._seed(seeds.of(instruction.index))
+                    made = tensors_of(instruction.call(*args, **kwargs))
+            else:
+                made = tensors_of(instruction.call(*args, **kwargs))
         except Exception as error:
             raise failed(str(instruction), error) from error
         if len(made) != len(instruction.makes):

@@ -12,6 +12,8 @@ from torch.nn import functional
 from swarm.train.job import TrainingJob
 from swarm.train.optimizer import AdamW, Cosine
 
+pytest.register_assert_rewrite("tests.integration.trials")
+
 VOCABULARY = 16
 LENGTH = 6
 

@@ -28,7 +28,7 @@ STAGES = 3
 STEPS = 50
 CODED_STEPS = 30
 QUICK_STEPS = 20
-SLOW_STEP_SECONDS = 2.0
+SLOW_STEP_SECONDS = 1.0
 MOVES = int(os.environ.get("SWARM_MOVES", "1"))
 """How often all stages of each model move, in another order: once in CI, twenty times in ``make nightly``."""
 

@@ -1,3 +1,4 @@
+import threading
 from functools import cache
 
 import pytest
@@ -16,6 +17,7 @@ from swarm.train.program_seeds import Seeds
 
 CPU = torch.device("cpu")
 SEEDS = Seeds(job=1, mode="train", step=0, micro_batch=0)
+OTHER_SEEDS = Seeds(job=2, mode="train", step=3, micro_batch=1)
 
 
 class Model(nn.Module):
@@ -95,6 +97,28 @@ def test_random_operators_depend_on_their_seed_and_on_nothing_else():
         program.run(values, seeds=Seeds(job=1, mode="train", step=0, micro_batch=micro_batch), record=True)
         losses.append(values[ValueId(graph.loss)].item())
     assert losses[0] == losses[1] != losses[2]
+
+
+def test_programs_of_several_nodes_in_one_process_do_not_draw_from_each_others_seeds():
+    graph, program, values = prepared()
+    alone = dict(values)
+    program.run(alone, seeds=SEEDS, record=True)
+    _, other, others = prepared()
+    seed, threads = program._seed, []
+
+    def disturbed(number: int) -> None:
+        seed(number)
+        thread = threading.Thread(target=lambda: other.run(dict(others), seeds=OTHER_SEEDS, record=True))
+        thread.start()
+        thread.join(0.2)  # it has to wait for its turn
+        threads.append(thread)
+
+    program._seed = disturbed
+    program.run(values, seeds=SEEDS, record=True)
+    for thread in threads:
+        thread.join()
+    assert threads
+    assert values[ValueId(graph.loss)].equal(alone[ValueId(graph.loss)])
 
 
 def test_a_failing_operator_is_named_with_its_cause():
