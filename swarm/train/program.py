@@ -50,7 +50,7 @@ SLICED_BACKWARD: Final = frozenset(
 a list of tensors (``cat``). Such a slice may lie too thin in memory to travel."""
 
 _DRAWING: Final = threading.Lock()
-"""Held from the seeding of a generator until the operator has drawn: nodes of one process share generators."""
+"""Held from the seeding of a generator until the operator has drawn: nodes of one process share them."""
 
 Inspect = Callable[["Instruction", Collection[torch.Tensor], Collection[torch.Tensor]], None]
 """Called after each operator with the tensors that it read and made."""
