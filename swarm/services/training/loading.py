@@ -67,7 +67,7 @@ async def load_stage(
 ) -> LoadedStage:
     """Fetch what stage ``index`` of ``plan`` needs, and build it on the device.
 
-    ``catches_up`` where somebody else goes on with the stage for now.
+    With ``catches_up`` somebody else goes on with the stage until a record names the step at which it moves.
 
     Raises FailureError where blocks cannot be had or memory does not suffice, RemoteProtocolError where plan,
     graphs and tensors do not fit each other.
